@@ -1,0 +1,48 @@
+"""Position-fair dense retrieval: spread a pooling token's attention evenly over long documents."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from evenspan.calibration import Calibration
+
+if TYPE_CHECKING:
+    from evenspan.inspection import Inspection, inspect_model
+    from evenspan.loading import load
+    from evenspan.models import calibrate, calibrated, calibration_of, restore
+
+__version__ = "0.1.0"
+__all__ = [
+    "Calibration",
+    "Inspection",
+    "calibrate",
+    "calibrated",
+    "calibration_of",
+    "inspect_model",
+    "load",
+    "restore",
+]
+
+# What needs torch and sentence-transformers is imported when it is first used: `evenspan --help` stays instant.
+_HOME = {
+    "Inspection": "inspection",
+    "inspect_model": "inspection",
+    "load": "loading",
+    "calibrate": "models",
+    "calibrated": "models",
+    "calibration_of": "models",
+    "restore": "models",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'evenspan' has no attribute {name!r}")
+    value = getattr(import_module(f"evenspan.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

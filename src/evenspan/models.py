@@ -1,0 +1,154 @@
+"""Calibrate a model, for good or for a while, and take the calibration back."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from torch import nn
+
+from evenspan.attention import attach, detach
+from evenspan.baskets import PoolingToken
+from evenspan.calibration import Calibration
+from evenspan.layers import AttentionLayers
+from evenspan.modules import CalibratedSentenceTransformer, CalibratedTransformer, calibrated_module
+from evenspan.passes import CalibratedCalls
+from evenspan.pipeline import Pipeline
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def calibrate(
+    model: SentenceTransformer, calibration: Calibration = Calibration(), default_task: str | None = None
+) -> SentenceTransformer:
+    """Make a `SentenceTransformer` encode documents position-fairly, in place.
+
+    `encode_document` is calibrated, `encode_query` never. A bare `encode` is plain unless `task="document"` is passed
+    or `default_task="document"` is set here, for libraries that call nothing else; calls that name the query prompt
+    stay plain then too. Calibrating again replaces the calibration.
+
+    Raises:
+        ValueError, TypeError: if the model cannot be calibrated, saying why; the model is left as it was.
+
+    Example:
+        >>> import evenspan
+        >>> from sentence_transformers import SentenceTransformer
+        >>> model = evenspan.calibrate(SentenceTransformer("BAAI/bge-m3"))  # doctest: +SKIP
+        >>> vectors = model.encode_document(passages)  # doctest: +SKIP
+    """
+    if not isinstance(calibration, Calibration):
+        raise TypeError(
+            f"calibration must be a Calibration, not {type(calibration).__name__}; "
+            "read a string with Calibration.parse(...)."
+        )
+    if default_task not in (None, "document"):
+        raise ValueError(f"default_task must be None or 'document', not {default_task!r}.")
+    pipeline = Pipeline.of(model)
+    layers = AttentionLayers.of(pipeline.transformer.model, pipeline.pooling_token)
+    chosen = calibration.choose_layers(layers.full, len(layers.modules))
+    # Nothing was changed up to here, and nothing below can fail.
+    detach(pipeline.transformer.model)
+    attach(layers.modules[index] for index in chosen)
+    module: Any = pipeline.transformer
+    module.__class__ = CalibratedTransformer
+    module.calls = CalibratedCalls(calibration, pipeline.pooling_token, len(chosen))
+    module.calibrated_layers = chosen
+    module.default_task = default_task
+    module.pooling_reference = (pipeline.pooling,)
+    outer: Any = model
+    outer.__class__ = CalibratedSentenceTransformer
+    return model
+
+
+def restore(model: SentenceTransformer) -> SentenceTransformer:
+    """Take the calibration off again, in place: the plain model, bit for bit. A plain model is left alone."""
+    module: Any = calibrated_module(_sentence_transformer(model))
+    if module is not None:
+        detach(module.model)
+        for name in CalibratedTransformer.STATE:
+            delattr(module, name)
+        module.__class__ = Transformer
+    if isinstance(model, CalibratedSentenceTransformer):
+        outer: Any = model
+        outer.__class__ = SentenceTransformer
+    return model
+
+
+def calibration_of(model: SentenceTransformer) -> Calibration | None:
+    """The calibration a model has now, or None for a plain one."""
+    module = calibrated_module(_sentence_transformer(model))
+    return None if module is None else module.calls.calibration
+
+
+@contextmanager
+def calibrated(
+    model: Model,
+    calibration: Calibration = Calibration(),
+    default_task: str | None = None,
+    *,
+    pooling: PoolingToken | None = None,
+) -> Iterator[Model]:
+    """Calibrate a model for the length of a `with` block; afterwards it is what it was before, calibrated or plain.
+
+    Takes a `SentenceTransformer` (a `default_task` it already has stays in force unless another is given), or a plain
+    transformers model together with `pooling="cls"` or `"last"`: which token of its output you will read. In the block
+    every call of a plain transformers model is calibrated: leave queries outside.
+    """
+    if not isinstance(model, SentenceTransformer):
+        with _calibrated_transformer(model, calibration, pooling):
+            yield model
+        return
+    if pooling is not None:
+        raise ValueError("A SentenceTransformer knows its pooling: leave `pooling` out.")
+    previous = calibrated_module(model)
+    state = None if previous is None else (previous.calls.calibration, previous.default_task)
+    calibrate(model, calibration, default_task or (state and state[1]))
+    try:
+        yield model
+    finally:
+        restore(model)
+        if state is not None:
+            calibrate(model, *state)
+
+
+@contextmanager
+def _calibrated_transformer(model: nn.Module, calibration: Calibration, pooling: PoolingToken | None) -> Iterator[None]:
+    if pooling not in ("cls", "last"):
+        raise ValueError(
+            f"For a plain transformers model say which token you pool: pooling='cls' or 'last', not {pooling!r}."
+        )
+    layers = AttentionLayers.of(model, pooling)
+    chosen = calibration.choose_layers(layers.full, len(layers.modules))
+    calls = CalibratedCalls(calibration, pooling, len(chosen))
+    # An attribute of the object, not a hook: it also serves callers that use model.forward(...) directly.
+    before = model.__dict__.get("forward")
+    plain = getattr(before, "evenspan_plain_forward", model.forward)
+
+    @functools.wraps(plain)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        named = dict(zip(("input_ids", "attention_mask"), args, strict=False))
+        return calls.run(plain, {**named, **kwargs}, *args, **kwargs)
+
+    forward.evenspan_plain_forward = plain  # type: ignore[attr-defined]
+    outer = detach(model)
+    attach(layers.modules[index] for index in chosen)
+    model.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        detach(model)
+        attach(outer)
+        if before is None:
+            del model.__dict__["forward"]
+        else:
+            model.__dict__["forward"] = before
+
+
+def _sentence_transformer(model: object) -> SentenceTransformer:
+    if not isinstance(model, SentenceTransformer):
+        raise TypeError(f"Expected a SentenceTransformer, not {type(model).__name__}.")
+    return model

@@ -1,0 +1,102 @@
+"""The two sentence-transformers classes that a calibrated model is made of.
+
+`calibrate` gives a model's own objects these classes and `restore` takes them back, so there is one copy of everything.
+The class of the first module is also what sentence-transformers writes to `modules.json`: a saved calibrated model is
+refused by `SentenceTransformer(path)`, rather than loaded without its calibration, and loaded by `evenspan.load(path)`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import nn
+
+from evenspan.attention import register
+from evenspan.baskets import PoolingToken
+from evenspan.passes import CalibratedCalls
+
+SAVED_CALIBRATION = "evenspan.json"
+POOLING_TOKENS: dict[str, PoolingToken] = {"cls": "cls", "lasttoken": "last"}
+
+
+class CalibratedTransformer(Transformer):
+    """A `Transformer` whose document batches are calibrated."""
+
+    STATE = ("calls", "calibrated_layers", "default_task", "pooling_reference")
+
+    # `calibrate` overrules `task`: encode() uses it for calls that name the query prompt.
+    forward_kwargs = {"task", "calibrate"}
+
+    calls: CalibratedCalls
+    calibrated_layers: tuple[int, ...]
+    default_task: str | None
+    # In a tuple, so that torch does not list the pooling module as a part of this one.
+    pooling_reference: tuple[Pooling]
+
+    def forward(
+        self, features: dict[str, Any], task: str | None = None, calibrate: bool | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """Encode a batch: calibrated if it is a batch of documents, else exactly as without calibration."""
+        if calibrate is None:
+            calibrate = (task or self.default_task) == "document"
+        plain = functools.partial(super().forward, features, **kwargs)
+        if not calibrate:
+            return plain()
+        (pooling,) = self.pooling_reference
+        if POOLING_TOKENS.get(str(pooling.pooling_mode)) != self.calls.pooling:
+            raise RuntimeError(
+                f"The model was calibrated for {self.calls.pooling!r} pooling, but its pooling mode is now "
+                f"{pooling.pooling_mode!r}. Call evenspan.calibrate(model) again."
+            )
+        prompt_length = None if pooling.include_prompt else features.get("prompt_length")
+        return self.calls.run(plain, features, prompt_length=None if prompt_length is None else int(prompt_length))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        register()  # a spawned worker or a copy in another process has a registry of its own
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Save the module, and its calibration beside it."""
+        super().save(output_path, *args, **kwargs)
+        saved = {"calibration": self.calls.calibration.to_dict(), "default_task": self.default_task}
+        text = json.dumps(saved, indent=2) + "\n"
+        (Path(output_path) / SAVED_CALIBRATION).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def load(cls, model_name_or_path: str, *args: Any, **kwargs: Any) -> CalibratedTransformer:
+        """Refuse: the calibration stands beside the modules and only `evenspan.load` reads it."""
+        raise ValueError(
+            f"{model_name_or_path} is a calibrated model: load it with evenspan.load({str(model_name_or_path)!r})."
+        )
+
+
+class CalibratedSentenceTransformer(SentenceTransformer):
+    """A `SentenceTransformer` that tells queries from documents for its `CalibratedTransformer`."""
+
+    @functools.wraps(SentenceTransformer.encode)
+    def encode(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
+        given = inspect.signature(SentenceTransformer.encode).bind_partial(self, *args, **kwargs).arguments
+        prompt, prompt_name = given.get("prompt"), given.get("prompt_name")
+        if prompt is None and prompt_name is None and "task" not in kwargs:
+            prompt_name = self.default_prompt_name
+        # Whatever the task, what carries the query prompt is a query.
+        is_query = prompt_name == "query" if prompt is None else self._is_query_prompt(prompt)
+        if is_query and calibrated_module(self) is not None:
+            kwargs.setdefault("calibrate", False)
+        return super().encode(*args, **kwargs)
+
+    def _is_query_prompt(self, prompt: str) -> bool:
+        others = {text for name, text in self.prompts.items() if name != "query"}
+        return prompt == self.prompts.get("query") and prompt not in {*others, ""}
+
+
+def calibrated_module(model: nn.Module) -> CalibratedTransformer | None:
+    """The calibrated module of a model, wherever it stands, or None."""
+    return next((module for module in model.modules() if isinstance(module, CalibratedTransformer)), None)

@@ -1,0 +1,91 @@
+"""The part of a SentenceTransformer that turns a document into a vector: which module, pooled how, or why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import nn
+
+from evenspan.baskets import PoolingToken
+from evenspan.modules import POOLING_TOKENS, CalibratedSentenceTransformer, CalibratedTransformer
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The transformer that encodes documents and the pooling that reads its vector."""
+
+    transformer: Transformer
+    pooling: Pooling
+    pooling_token: PoolingToken
+
+    @classmethod
+    def of(cls, model: object) -> Pipeline:
+        """Find both in a `SentenceTransformer`, or raise an error that says why it cannot be calibrated."""
+        modules = _document_modules(_plain_sentence_transformer(model))
+        transformer = modules[0] if modules else None
+        if not isinstance(transformer, Transformer):
+            raise ValueError(
+                f"This model cannot be calibrated: its first module is {type(transformer).__name__}, which has no "
+                "attention. Calibration needs a Transformer module."
+            )
+        if type(transformer) not in (Transformer, CalibratedTransformer):
+            raise ValueError(
+                f"This model cannot be calibrated: its first module is a {type(transformer).__name__} with code of its "
+                "own. Build the model from sentence-transformers' own Transformer and Pooling modules."
+            )
+        if transformer.backend != "torch":
+            raise ValueError(
+                f"This model cannot be calibrated: it runs on the {transformer.backend!r} back end, outside PyTorch. "
+                'Load it with backend="torch".'
+            )
+        pooling = next((module for module in modules if isinstance(module, Pooling)), None)
+        if pooling is None:
+            raise ValueError(
+                "This model cannot be calibrated: it has no Pooling module, so there is no pooling token. "
+                'Add one with pooling_mode="cls" or "lasttoken" if that is how the model was trained.'
+            )
+        mode = pooling.pooling_mode
+        if not isinstance(mode, str) or mode not in POOLING_TOKENS:
+            raise ValueError(
+                f"This model cannot be calibrated: it pools by {mode!r}, not from one token. Calibration changes what "
+                "one pooling token attends to, so it needs a model trained with 'cls' or 'lasttoken' pooling."
+            )
+        return cls(transformer, pooling, POOLING_TOKENS[mode])
+
+
+def _plain_sentence_transformer(model: object) -> SentenceTransformer:
+    if type(model) in (SentenceTransformer, CalibratedSentenceTransformer):
+        return model  # type: ignore[return-value]
+    name = type(model).__name__
+    if isinstance(model, SentenceTransformer):
+        raise TypeError(
+            f"{name} cannot be calibrated: it is a subclass of SentenceTransformer with code of its own. "
+            "If it encodes as its base class does, calibrate SentenceTransformer(modules=list(model))."
+        )
+    if type(model).__module__.startswith("sentence_transformers."):
+        raise TypeError(
+            f"{name} cannot be calibrated: it does not read its vectors from one pooling token, as sparse, multi-vector "
+            "and cross encoders do not. Calibration is for a SentenceTransformer with 'cls' or 'lasttoken' pooling."
+        )
+    if isinstance(model, nn.Module):
+        raise TypeError(
+            f"{name} is no SentenceTransformer. For a plain transformers model use "
+            "`with evenspan.calibrated(model, pooling='cls' or 'last'):`."
+        )
+    raise TypeError(f"Expected a SentenceTransformer, not {name}; load one with evenspan.load(path_or_name).")
+
+
+def _document_modules(model: SentenceTransformer) -> list[nn.Module]:
+    """The modules a document passes, in order; in a Router model those of its document route."""
+    modules = list(model)
+    if not modules or not isinstance(modules[0], Router):
+        return modules
+    routes = modules[0].sub_modules
+    if "document" not in routes:
+        raise ValueError(
+            f"This Router model cannot be calibrated: its routes are {sorted(routes)} and none is called 'document'."
+        )
+    return [*routes["document"], *modules[1:]]
