@@ -176,7 +176,8 @@ def _refuse_unknown_scores(key: Tensor, baskets: Baskets, kwargs: dict[str, Any]
 
 def _verify(module: nn.Module, output: Tensor, scores: Tensor, value: Tensor, baskets: Baskets) -> None:
     """Compare the plain row as computed here with the model's own, so that an attention with something in it that is
-    not known here (a bias, a window, a temperature) is refused instead of calibrated wrongly."""
+    not known here (a bias, a window, a temperature) is refused instead of calibrated wrongly.
+    """
     log_masses = basket_log_masses(scores, baskets)
     plain = _weighted_values(spread(scores, log_masses, torch.softmax(log_masses, dim=-1), baskets), value, baskets)
     expected = output.reshape(-1, *output.shape[2:])[baskets.pooled].float()

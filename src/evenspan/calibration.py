@@ -191,7 +191,7 @@ def _canonical_first_token(first_token: object, variant: Variant) -> FirstToken:
     if first_token is None or first_token == ("equal" if variant == "uniform" else "keep"):
         return None
     if first_token == "keep" or first_token == "equal":
-        return first_token  # type: ignore[return-value]
+        return first_token
     if isinstance(first_token, str):
         raise ValueError(f"first_token must be 'keep', 'equal' or a number, not {first_token!r}.")
     return _fraction("first_token", first_token)

@@ -55,18 +55,17 @@ def is_causal(module: nn.Module) -> bool:
 
 def _backbone(model: nn.Module) -> PreTrainedModel:
     """The transformers model itself, out of adapters (PEFT) or task heads around it."""
-    for module in model.modules():
-        if isinstance(module, PreTrainedModel) and (getattr(module, "_can_record_outputs", None) or {}).get("attentions"):
-            _refuse_remote_code(module)
-            return module
-    inner = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)
-    if inner is None:
+    inner = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
+    if not inner:
         raise TypeError(
             f"{type(model).__name__} cannot be calibrated: it is no PyTorch model of transformers. ONNX and OpenVINO "
             'models run outside PyTorch: load the model with backend="torch".'
         )
-    _refuse_remote_code(inner)
-    raise ValueError(_not_on_interface(f"{type(inner).__name__} ({inner.config.model_type})"))
+    for module in inner:
+        _refuse_remote_code(module)
+        if "attentions" in (module._can_record_outputs or {}):
+            return module
+    raise ValueError(_not_on_interface(f"{type(inner[0]).__name__} ({inner[0].config.model_type})"))
 
 
 def _refuse_remote_code(model: PreTrainedModel) -> None:
@@ -89,7 +88,7 @@ def _recorded_attention(backbone: PreTrainedModel, name: str) -> Iterable[nn.Mod
     recorded: Any = backbone._can_record_outputs
     recorded = recorded["attentions"]
     entries = recorded if isinstance(recorded, (list, tuple)) else [recorded]
-    classes = tuple(getattr(entry, "target_class", entry) for entry in entries)
+    classes: Any = tuple(getattr(entry, "target_class", entry) for entry in entries)
     for module in backbone.modules():
         if isinstance(module, classes):
             if not hasattr(sys.modules[type(module).__module__], "ALL_ATTENTION_FUNCTIONS") or not hasattr(

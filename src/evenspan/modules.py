@@ -58,8 +58,12 @@ class CalibratedTransformer(Transformer):
         prompt_length = None if pooling.include_prompt else features.get("prompt_length")
         return self.calls.run(plain, features, prompt_length=None if prompt_length is None else int(prompt_length))
 
+    def __repr__(self) -> str:
+        plain = super().__repr__().removeprefix("Transformer(")
+        return f"CalibratedTransformer({str(self.calls.calibration)!r}, {plain}"
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         register()  # a spawned worker or a copy in another process has a registry of its own
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
@@ -70,7 +74,7 @@ class CalibratedTransformer(Transformer):
         (Path(output_path) / SAVED_CALIBRATION).write_text(text, encoding="utf-8")
 
     @classmethod
-    def load(cls, model_name_or_path: str, *args: Any, **kwargs: Any) -> CalibratedTransformer:
+    def load(cls, model_name_or_path: str, *args: Any, **kwargs: Any) -> CalibratedTransformer:  # noqa: ARG003
         """Refuse: the calibration stands beside the modules and only `evenspan.load` reads it."""
         raise ValueError(
             f"{model_name_or_path} is a calibrated model: load it with evenspan.load({str(model_name_or_path)!r})."
@@ -81,7 +85,7 @@ class CalibratedSentenceTransformer(SentenceTransformer):
     """A `SentenceTransformer` that tells queries from documents for its `CalibratedTransformer`."""
 
     @functools.wraps(SentenceTransformer.encode)
-    def encode(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
+    def encode(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # noqa: D102
         given = inspect.signature(SentenceTransformer.encode).bind_partial(self, *args, **kwargs).arguments
         prompt, prompt_name = given.get("prompt"), given.get("prompt_name")
         if prompt is None and prompt_name is None and "task" not in kwargs:
@@ -95,6 +99,19 @@ class CalibratedSentenceTransformer(SentenceTransformer):
     def _is_query_prompt(self, prompt: str) -> bool:
         others = {text for name, text in self.prompts.items() if name != "query"}
         return prompt == self.prompts.get("query") and prompt not in {*others, ""}
+
+    def save(self, path: str, *args: Any, **kwargs: Any) -> None:
+        """Save the model, with a word in its model card on how to load it."""
+        super().save(path, *args, **kwargs)
+        card, module = Path(path) / "README.md", calibrated_module(self)
+        if module is not None and card.exists():
+            note = (
+                f"> This model carries an [evenspan](https://pypi.org/project/evenspan) calibration, "
+                f"`{module.calls.calibration}`: documents are encoded position-fairly. "
+                "Load it with `evenspan.load(...)` in place of `SentenceTransformer(...)`."
+            )
+            front, title, rest = card.read_text(encoding="utf-8").partition("\n# ")
+            card.write_text(f"{front}\n{note}\n{title}{rest}", encoding="utf-8")
 
 
 def calibrated_module(model: nn.Module) -> CalibratedTransformer | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router, Transformer
@@ -67,8 +68,8 @@ def _plain_sentence_transformer(model: object) -> SentenceTransformer:
         )
     if type(model).__module__.startswith("sentence_transformers."):
         raise TypeError(
-            f"{name} cannot be calibrated: it does not read its vectors from one pooling token, as sparse, multi-vector "
-            "and cross encoders do not. Calibration is for a SentenceTransformer with 'cls' or 'lasttoken' pooling."
+            f"{name} cannot be calibrated: sparse, multi-vector and cross encoders do not read a vector from one "
+            "pooling token. Calibration is for a SentenceTransformer with 'cls' or 'lasttoken' pooling."
         )
     if isinstance(model, nn.Module):
         raise TypeError(
@@ -88,4 +89,5 @@ def _document_modules(model: SentenceTransformer) -> list[nn.Module]:
         raise ValueError(
             f"This Router model cannot be calibrated: its routes are {sorted(routes)} and none is called 'document'."
         )
-    return [*routes["document"], *modules[1:]]
+    route: Any = routes["document"]
+    return [*route, *modules[1:]]

@@ -68,4 +68,3 @@ def spread(scores: Tensor, log_masses: Tensor, weights: Tensor, baskets: Baskets
     basket = baskets.row_of_key * size + baskets.basket_of_key.clamp(max=size - 1)
     inside = torch.exp(scores - log_masses.flatten(1)[:, basket])
     return torch.where(real, inside * weights.flatten(1)[:, basket], 0.0)
-

@@ -1,0 +1,151 @@
+"""Load a model from a folder or the hub, with the calibration it was saved with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+
+from evenspan.calibration import Calibration
+from evenspan.gte import is_new, native_config
+from evenspan.models import calibrate
+from evenspan.modules import SAVED_CALIBRATION, CalibratedTransformer
+
+_HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
+# Everything a model needs and nothing that runs code or is pickled.
+_DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "README.md"]
+_ROUTER = "router_config.json"
+_PLAIN_CLASS = f"{Transformer.__module__}.{Transformer.__name__}"
+_CALIBRATED_CLASS = f"{CalibratedTransformer.__module__}.{CalibratedTransformer.__name__}"
+
+
+def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransformer:
+    """Load a `SentenceTransformer` and the calibration that was saved with it, if any.
+
+    Also loads `gte-multilingual-base` and other checkpoints of `model_type: "new"` natively, without remote code.
+
+    Args:
+        path_or_name: a folder or the name of a model on the hub.
+        **kwargs: passed on to `SentenceTransformer`.
+
+    Example:
+        >>> model = load("BAAI/bge-m3", device="cuda")  # doctest: +SKIP
+    """
+    name = os.fspath(path_or_name)
+    hub = {option: kwargs[option] for option in _HUB_OPTIONS if option in kwargs}
+    config = _read_json(name, "config.json", hub) or {}
+    _refuse_other_model_types(name, _read_json(name, "config_sentence_transformers.json", hub) or {})
+    modules = json.dumps(_read_json(name, "modules.json", hub))
+    if "Router" in modules:
+        modules += json.dumps(_read_json(name, _ROUTER, hub))
+    needs_native_config, is_calibrated = is_new(config), _CALIBRATED_CLASS in modules
+    if not needs_native_config and not is_calibrated:
+        return SentenceTransformer(name, **kwargs)
+
+    folder = Path(name) if os.path.isdir(name) else _download(name, hub)
+    changes: dict[str, Callable[[str], str]] = {}
+    if needs_native_config:
+        changes["config.json"] = lambda text: json.dumps(native_config(json.loads(text)))
+        kwargs["trust_remote_code"] = False
+    if is_calibrated:
+        for file in ("modules.json", _ROUTER):
+            changes[file] = lambda text: text.replace(_CALIBRATED_CLASS, _PLAIN_CLASS)
+    with _view(folder, changes) as view:
+        # The revision is resolved by now, and a folder has none.
+        local = {**kwargs, "local_files_only": True, "revision": None}
+        model = SentenceTransformer(str(view), **local)
+    _rename(model, name)
+    if is_calibrated:
+        calibrate(model, *_saved_calibration(folder))
+    return model
+
+
+def _read_json(name: str, file: str, hub: Mapping[str, Any]) -> Any:
+    """A JSON file of a model, None if it has no such file."""
+    path = Path(name, file) if os.path.isdir(name) else _fetch(name, file, hub)
+    return json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else None
+
+
+def _fetch(name: str, file: str, hub: Mapping[str, Any]) -> Path | None:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    if name.count("/") > 1 or name.startswith((".", "/", "~")) or "\\" in name:
+        raise FileNotFoundError(f"There is no model folder {name!r}, and it is no name on the hub either.")
+    try:
+        return Path(hf_hub_download(name, file, **_hub_options(hub)))
+    except LocalEntryNotFoundError as error:
+        if file == "config.json":  # every model has one: without it nothing else will be found
+            raise OSError(
+                f"Cannot load {name!r}: the hub cannot be reached and the model is not in the local cache. "
+                "Download it where there is a connection and pass its folder."
+            ) from error
+        return None
+    except (EntryNotFoundError, RepositoryNotFoundError):
+        return None  # sentence-transformers knows short names and says best what is wrong with others
+
+
+def _refuse_other_model_types(name: str, config: Mapping[str, Any]) -> None:
+    kind = config.get("model_type", "SentenceTransformer")
+    if kind != "SentenceTransformer":
+        raise ValueError(
+            f"{name} is a {kind}, which does not read its vectors from one pooling token. "
+            "evenspan loads SentenceTransformer models."
+        )
+
+
+def _hub_options(hub: Mapping[str, Any]) -> dict[str, Any]:
+    return {"cache_dir" if option == "cache_folder" else option: value for option, value in hub.items()}
+
+
+def _download(name: str, hub: Mapping[str, Any]) -> Path:
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(name, allow_patterns=_DOWNLOADED, **_hub_options(hub)))
+
+
+def _saved_calibration(folder: Path) -> tuple[Calibration, str | None]:
+    file = next(iter(sorted(folder.rglob(SAVED_CALIBRATION))), None)
+    if file is None:
+        raise FileNotFoundError(f"{folder} holds a calibrated model but no {SAVED_CALIBRATION}: save the model again.")
+    saved = json.loads(file.read_text(encoding="utf-8"))
+    return Calibration.from_dict(saved["calibration"]), saved["default_task"]
+
+
+@contextmanager
+def _view(folder: Path, changes: Mapping[str, Callable[[str], str]]) -> Iterator[Path]:
+    """A temporary folder with the same files, a few of them changed: Auto classes must not see the originals."""
+    with tempfile.TemporaryDirectory(prefix="evenspan-") as temporary:
+        view = Path(temporary) / folder.resolve().name
+        for source in folder.rglob("*"):
+            target = view / source.relative_to(folder)
+            if source.is_dir():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            change = changes.get(source.relative_to(folder).as_posix())
+            if change is not None:
+                target.write_text(change(source.read_text(encoding="utf-8")), encoding="utf-8")
+                continue
+            try:
+                target.symlink_to(source.resolve())
+            except OSError:  # file systems and platforms without links
+                shutil.copyfile(source, target)
+        yield view
+
+
+def _rename(model: SentenceTransformer, name: str) -> None:
+    """Let the model report where it came from, not the temporary folder."""
+    for module in model.modules():
+        if isinstance(module, Transformer):
+            module.model.config._name_or_path = name
+            module.model.name_or_path = name
+            if module.tokenizer is not None:
+                module.tokenizer.name_or_path = name
