@@ -83,8 +83,10 @@ class Baskets:
         key = torch.arange(tokens, device=cumulative.device)
         start, end = cumulative[:-1].long(), cumulative[1:].long()
         row_of_key = torch.searchsorted(end, key, right=True)
-        # A prompt that fills its sequence leaves nothing to pool; stay inside, such a row is never long enough.
-        pooled = torch.minimum(start + (prompt_length or 0), end - 1) if pooling == "cls" else end - 1
+        pooled = end - 1
+        if pooling == "cls":
+            passed_over = prompt_length or 0  # nothing, where the prompt fills its sequence
+            pooled = start + torch.where(end - start > passed_over, passed_over, 0)
         valid = torch.ones_like(key, dtype=torch.bool)
         return cls._build(valid, row_of_key, pooled, start, pooling, basket_size, longest, packed=True)
 

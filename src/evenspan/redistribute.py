@@ -33,7 +33,9 @@ def redistribute(scores: Tensor, baskets: Baskets, calibration: Calibration) -> 
 
 def basket_log_masses(scores: Tensor, baskets: Baskets) -> Tensor:
     """The log-sum-exp of the scores in each basket, -inf where there is none.  # (heads, rows, 2 + baskets)"""
-    content = scores[:, baskets.slots].masked_fill(~baskets.filled, -torch.inf).logsumexp(dim=-1)
+    # Finite inside, so that a basket that does not exist has no NaN for a gradient.
+    lowest = torch.finfo(scores.dtype).min
+    content = scores[:, baskets.slots].masked_fill(~baskets.filled, lowest).logsumexp(dim=-1)
     alone = torch.stack([scores[:, baskets.pooled], scores[:, baskets.first]], dim=-1)
     return torch.cat([alone, content], dim=-1).masked_fill(~baskets.present, -torch.inf)
 
@@ -66,5 +68,5 @@ def spread(scores: Tensor, log_masses: Tensor, weights: Tensor, baskets: Baskets
     size = log_masses.shape[-1]
     real = baskets.basket_of_key < size
     basket = baskets.row_of_key * size + baskets.basket_of_key.clamp(max=size - 1)
-    inside = torch.exp(scores - log_masses.flatten(1)[:, basket])
-    return torch.where(real, inside * weights.flatten(1)[:, basket], 0.0)
+    inside = torch.exp(torch.where(real, scores - log_masses.flatten(1)[:, basket], -torch.inf))
+    return inside * torch.where(real, weights.flatten(1)[:, basket], 0.0)

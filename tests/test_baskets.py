@@ -1,0 +1,59 @@
+"""The geometry of a batch: which key lies in which basket."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from evenspan.baskets import Baskets
+
+
+def basket_numbers(baskets: Baskets, row: int) -> list[int]:
+    return baskets.basket_of_key[baskets.row_of_key == row].tolist()
+
+
+def mask(*rows: str) -> torch.Tensor:
+    return torch.tensor([[int(letter) for letter in row] for row in rows])
+
+
+# In each list: 0 is the pooling token, 1 an isolated first token, 2 and up are content baskets, the last is padding.
+CASES = [
+    ("cls", "1111100", None, [0, 2, 2, 3, 3, 5, 5]),
+    ("cls", "0011111", None, [5, 5, 0, 2, 2, 3, 3]),
+    ("last", "1111110", None, [1, 2, 2, 3, 3, 0, 5]),
+    ("last", "0111111", None, [5, 1, 2, 2, 3, 3, 0]),
+    ("cls", "1111110", 2, [2, 2, 0, 3, 3, 4, 5]),  # the prompt is content, the pooled row moves behind it
+    ("cls", "0111111", 2, [5, 2, 2, 0, 3, 3, 4]),
+    ("last", "0111111", 2, [5, 1, 2, 2, 3, 3, 0]),
+]
+
+
+@pytest.mark.parametrize(("pooling", "row", "prompt_length", "expected"), CASES)
+def test_padded(pooling, row, prompt_length, expected) -> None:
+    baskets = Baskets.from_mask(mask(row), pooling, 2, prompt_length)
+    assert basket_numbers(baskets, 0) == expected
+    assert baskets.active.tolist() == [True]
+
+
+def test_packed_rows_are_the_padded_ones_without_padding() -> None:
+    lengths = [5, 1, 7, 2, 3]
+    cumulative = torch.tensor([0, 5, 6, 13, 15, 18], dtype=torch.int32)
+    padded_mask = torch.arange(7) < torch.tensor(lengths).unsqueeze(1)
+    for pooling in ("cls", "last"):
+        for prompt_length in (None, 2):
+            packed = Baskets.from_lengths(cumulative, 18, 7, pooling, 2, prompt_length)
+            padded = Baskets.from_mask(padded_mask, pooling, 2, prompt_length)
+            for row, length in enumerate(lengths):
+                assert basket_numbers(packed, row) == basket_numbers(padded, row)[:length]
+            assert packed.active.tolist() == padded.active.tolist()
+
+
+def test_rows_shorter_than_a_basket_are_left_alone() -> None:
+    baskets = Baskets.from_mask(mask("1110", "1111", "1000", "0000"), "cls", 3)
+    assert baskets.active.tolist() == [False, True, False, False]
+    # With the first token isolated one token fewer is content.
+    assert Baskets.from_mask(mask("1111", "0111"), "last", 2).active.tolist() == [True, False]
+
+
+def test_a_prompt_that_fills_the_row_leaves_nothing_to_pool() -> None:
+    assert Baskets.from_mask(mask("00111"), "cls", 1, prompt_length=3).active.tolist() == [False]
