@@ -10,10 +10,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import pytest
+import tiny
 import transformers.utils.logging
 from sentence_transformers import SentenceTransformer
-
-import tiny
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
@@ -39,7 +38,10 @@ def report(record_property):
 
 def pytest_terminal_summary(terminalreporter) -> None:
     figures = [
-        value for test in terminalreporter.getreports("passed") for name, value in test.user_properties if name == "figure"
+        value
+        for test in terminalreporter.getreports("passed")
+        for name, value in test.user_properties
+        if name == "figure"
     ]
     if figures:
         terminalreporter.section("figures")

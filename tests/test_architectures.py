@@ -26,7 +26,9 @@ SETTINGS = [
 EXPLICIT = {"variant", "strength", "basket_size", "self_mass", "first_token"}
 
 
-def reference_vectors(model: Any, features: dict[str, Any], pooling: str, setting: Calibration, full: Any) -> np.ndarray:
+def reference_vectors(
+    model: Any, features: dict[str, Any], pooling: str, setting: Calibration, full: Any
+) -> np.ndarray:
     """The pooled hidden states of a model whose attention is computed in the open, with the rows edited one by one."""
     valid = features["attention_mask"].bool()
     chosen = setting.choose_layers(full, total=4)

@@ -22,15 +22,14 @@ CASES = [
     ("cls", "0011111", None, [5, 5, 0, 2, 2, 3, 3]),
     ("last", "1111110", None, [1, 2, 2, 3, 3, 0, 5]),
     ("last", "0111111", None, [5, 1, 2, 2, 3, 3, 0]),
-    ("cls", "1111110", 2, [2, 2, 0, 3, 3, 4, 5]),  # the prompt is content, the pooled row moves behind it
-    ("cls", "0111111", 2, [5, 2, 2, 0, 3, 3, 4]),
-    ("last", "0111111", 2, [5, 1, 2, 2, 3, 3, 0]),
+    ("cls", "1111110", 2, [2, 2, 0, 3, 3, 4, 5]),  # a prompt that is not pooled is content
+    ("cls", "0111111", 3, [5, 2, 2, 0, 3, 3, 4]),
 ]
 
 
-@pytest.mark.parametrize(("pooling", "row", "prompt_length", "expected"), CASES)
-def test_padded(pooling, row, prompt_length, expected) -> None:
-    baskets = Baskets.from_mask(mask(row), pooling, 2, prompt_length)
+@pytest.mark.parametrize(("pooling", "row", "pooled", "expected"), CASES)
+def test_padded(pooling, row, pooled, expected) -> None:
+    baskets = Baskets.from_mask(mask(row), pooling, 2, None if pooled is None else torch.tensor([pooled]))
     assert basket_numbers(baskets, 0) == expected
     assert baskets.active.tolist() == [True]
 
@@ -40,12 +39,11 @@ def test_packed_rows_are_the_padded_ones_without_padding() -> None:
     cumulative = torch.tensor([0, 5, 6, 13, 15, 18], dtype=torch.int32)
     padded_mask = torch.arange(7) < torch.tensor(lengths).unsqueeze(1)
     for pooling in ("cls", "last"):
-        for prompt_length in (None, 2):
-            packed = Baskets.from_lengths(cumulative, 18, 7, pooling, 2, prompt_length)
-            padded = Baskets.from_mask(padded_mask, pooling, 2, prompt_length)
-            for row, length in enumerate(lengths):
-                assert basket_numbers(packed, row) == basket_numbers(padded, row)[:length]
-            assert packed.active.tolist() == padded.active.tolist()
+        packed = Baskets.from_lengths(cumulative, 18, 7, pooling, 2)
+        padded = Baskets.from_mask(padded_mask, pooling, 2)
+        for row, length in enumerate(lengths):
+            assert basket_numbers(packed, row) == basket_numbers(padded, row)[:length]
+        assert packed.active.tolist() == padded.active.tolist()
 
 
 def test_rows_shorter_than_a_basket_are_left_alone() -> None:
@@ -55,5 +53,6 @@ def test_rows_shorter_than_a_basket_are_left_alone() -> None:
     assert Baskets.from_mask(mask("1111", "0111"), "last", 2).active.tolist() == [True, False]
 
 
-def test_a_prompt_that_fills_the_row_leaves_nothing_to_pool() -> None:
-    assert Baskets.from_mask(mask("00111"), "cls", 1, prompt_length=3).active.tolist() == [False]
+def test_a_pooled_row_that_is_padding_is_left_alone() -> None:
+    """As sentence-transformers has it for a left-padded text whose prompt, excluded from pooling, is all there is."""
+    assert Baskets.from_mask(mask("00111"), "cls", 1, torch.tensor([0])).active.tolist() == [False]

@@ -127,7 +127,8 @@ def test_bad_settings_are_refused(settings, error, says) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "sfot", "soft,strength", "soft,strength=x", "soft,speed=1", "soft,layers=2,layers=3", "soft,layers=1+x"]
+    "text",
+    ["", "sfot", "soft,strength", "soft,strength=x", "soft,speed=1", "soft,layers=2,layers=3", "soft,layers=1+x"],
 )
 def test_unreadable_strings_are_refused(text) -> None:
     with pytest.raises(ValueError, match=r"(?i)variant must|calibration"):
@@ -165,7 +166,9 @@ def test_share_of_layers_is_not_hurt_by_rounding() -> None:
     assert len(Calibration(layers=0.29).choose_layers(range(100), total=100)) == 29
 
 
-@pytest.mark.parametrize(("layers", "says"), [((2,), "whole passage"), ((10,), "0 to 9"), (8, "more layers than the 7")])
+@pytest.mark.parametrize(
+    ("layers", "says"), [((2,), "whole passage"), ((10,), "0 to 9"), (8, "more layers than the 7")]
+)
 def test_layers_a_model_does_not_have_are_refused(layers, says) -> None:
     with pytest.raises(ValueError, match=says):
         Calibration(layers=layers).choose_layers((0, 1, 3, 4, 5, 7, 9), total=10)

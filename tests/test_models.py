@@ -77,9 +77,14 @@ def test_nesting(model) -> None:
 def test_temporary_calibration_ends_with_an_exception_too(model) -> None:
     evenspan.calibrate(model, OTHER, default_task="document")
     other = model.encode(LONG)
-    with pytest.raises(KeyError), evenspan.calibrated(model, ONE):
-        assert np.abs(model.encode(LONG) - other).max() > 1e-3  # the default task stays in force
-        raise KeyError
+
+    def fail_inside() -> None:
+        with evenspan.calibrated(model, ONE):
+            assert np.abs(model.encode(LONG) - other).max() > 1e-3  # the default task stays in force
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_inside()
     assert evenspan.calibration_of(model) == OTHER
     np.testing.assert_array_equal(model.encode(LONG), other)
 

@@ -101,9 +101,7 @@ def pooled_rows(case: Case) -> np.ndarray:
     longest = max(case.lengths)
     if case.layout == "packed":
         cumulative = torch.tensor([0, *itertools.accumulate(case.lengths)], dtype=torch.int32)
-        baskets = Baskets.from_lengths(
-            cumulative, sum(case.lengths), longest, case.pooling, case.setting.basket_size
-        )
+        baskets = Baskets.from_lengths(cumulative, sum(case.lengths), longest, case.pooling, case.setting.basket_size)
     else:
         mask = torch.zeros(len(case.lengths), longest, dtype=torch.long)
         for row, length in enumerate(case.lengths):

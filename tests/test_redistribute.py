@@ -17,7 +17,7 @@ settings.load_profile("tests")
 
 @st.composite
 def rows(draw):
-    """Scores and geometry of a small batch whose rows are all long enough to be calibrated.  # (heads, keys), Baskets"""
+    """Scores and geometry of a small batch whose rows are all long enough to be calibrated."""
     basket_size = draw(st.integers(1, 5))
     lengths = draw(st.lists(st.integers(basket_size + 2, 40), min_size=1, max_size=4))
     pooling = draw(st.sampled_from(["cls", "last"]))

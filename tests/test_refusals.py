@@ -223,8 +223,8 @@ def test_four_dimensional_masks_are_refused(tmp_path) -> None:
     model = tiny.sentence_transformer("bert-cls", tmp_path)
     ids = model.preprocess(TEXTS[:1])["input_ids"]
     mask = torch.ones(1, 1, ids.shape[1], ids.shape[1])
-    with pytest.raises(ValueError, match="that a tokenizer returns"):
-        with evenspan.calibrated(model[0].auto_model, SHORT, pooling="cls") as auto_model:
+    with evenspan.calibrated(model[0].auto_model, SHORT, pooling="cls") as auto_model:
+        with pytest.raises(ValueError, match="that a tokenizer returns"):
             auto_model(input_ids=ids, attention_mask=mask)
 
 

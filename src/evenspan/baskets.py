@@ -46,28 +46,22 @@ class Baskets:
 
     @classmethod
     def from_mask(
-        cls, mask: Tensor, pooling: PoolingToken, basket_size: int, prompt_length: int | None = None
+        cls, mask: Tensor, pooling: PoolingToken, basket_size: int, pooled_column: Tensor | None = None
     ) -> Baskets:
         """Baskets of a padded batch, padding on either side, from its attention mask.  # (rows, columns)
 
-        With `prompt_length`, pooling passes over that many leading tokens, as sentence-transformers' Pooling does with
-        `include_prompt=False`; they remain keys like any other.
+        The pooling token is the first or the last valid token, unless `pooled_column` says otherwise.  # (rows,)
         """
         valid = mask.bool()
         rows, columns = valid.shape
         start = torch.arange(rows, device=mask.device) * columns
-        leading = valid.int().argmax(dim=1)  # the number of padding tokens on the left
-        poolable = valid
-        if prompt_length:
-            column = torch.arange(columns, device=mask.device)
-            poolable = valid & (column >= (leading + prompt_length).unsqueeze(1))
-        offset = poolable.int().argmax(dim=1)
-        if pooling == "last":
-            offset = columns - 1 - poolable.flip(1).int().argmax(dim=1)
+        first_column = valid.int().argmax(dim=1)
+        if pooled_column is None:
+            last_column = columns - 1 - valid.flip(1).int().argmax(dim=1)
+            pooled_column = first_column if pooling == "cls" else last_column
         row_of_key = torch.arange(rows, device=mask.device).repeat_interleave(columns, output_size=rows * columns)
-        return cls._build(
-            valid.flatten(), row_of_key, start + offset, start + leading, pooling, basket_size, columns, packed=False
-        )
+        pooled, first = start + pooled_column, start + first_column
+        return cls._build(valid.flatten(), row_of_key, pooled, first, pooling, basket_size, columns, packed=False)
 
     @classmethod
     def from_lengths(
@@ -77,16 +71,14 @@ class Baskets:
         longest: int,
         pooling: PoolingToken,
         basket_size: int,
-        prompt_length: int | None = None,
+        pooled: Tensor | None = None,
     ) -> Baskets:
         """Baskets of a packed batch from its cumulative lengths, 0 first.  # (rows + 1,)"""
         key = torch.arange(tokens, device=cumulative.device)
         start, end = cumulative[:-1].long(), cumulative[1:].long()
         row_of_key = torch.searchsorted(end, key, right=True)
-        pooled = end - 1
-        if pooling == "cls":
-            passed_over = prompt_length or 0  # nothing, where the prompt fills its sequence
-            pooled = start + torch.where(end - start > passed_over, passed_over, 0)
+        if pooled is None:
+            pooled = start if pooling == "cls" else end - 1
         valid = torch.ones_like(key, dtype=torch.bool)
         return cls._build(valid, row_of_key, pooled, start, pooling, basket_size, longest, packed=True)
 

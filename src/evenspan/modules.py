@@ -13,16 +13,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from torch import nn
+from torch import Tensor, nn
 
 from evenspan.attention import register
 from evenspan.baskets import PoolingToken
 from evenspan.passes import CalibratedCalls
 
 SAVED_CALIBRATION = "evenspan.json"
+# The features that say where the tokens of a batch are, padded or packed.
+_LAYOUT = ("attention_mask", "cu_seq_lens_q", "seq_idx", "prompt_length")
 POOLING_TOKENS: dict[str, PoolingToken] = {"cls": "cls", "lasttoken": "last"}
 
 
@@ -55,8 +58,21 @@ class CalibratedTransformer(Transformer):
                 f"The model was calibrated for {self.calls.pooling!r} pooling, but its pooling mode is now "
                 f"{pooling.pooling_mode!r}. Call evenspan.calibrate(model) again."
             )
-        prompt_length = None if pooling.include_prompt else features.get("prompt_length")
-        return self.calls.run(plain, features, prompt_length=None if prompt_length is None else int(prompt_length))
+        return self.calls.run(plain, features, pooled=self._pooled_behind_prompt(features, pooling))
+
+    def _pooled_behind_prompt(self, features: dict[str, Any], pooling: Pooling) -> Tensor | None:
+        """Where the first-token-pooled rows are if the prompt is left out of pooling; None: at their first token.
+
+        The pooling module is asked to pool positions in place of embeddings: what it returns is the row it takes.
+        """
+        if pooling.include_prompt or "prompt_length" not in features or self.calls.pooling != "cls":
+            return None
+        ids: Tensor = features["input_ids"]
+        positions = torch.arange(ids.shape[1], dtype=torch.float32, device=ids.device)
+        layout = {name: features[name] for name in _LAYOUT if name in features}
+        output = pooling({**layout, "token_embeddings": positions.expand(ids.shape).unsqueeze(-1)})
+        pooled: Tensor = output["sentence_embedding"]
+        return pooled.squeeze(-1).long()
 
     def __repr__(self) -> str:
         plain = super().__repr__().removeprefix("Transformer(")

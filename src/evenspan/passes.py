@@ -33,13 +33,16 @@ class CalibratedCalls:
         forward: Callable[..., Output],
         inputs: Mapping[str, Any],
         *args: Any,
-        prompt_length: int | None = None,
+        pooled: Tensor | None = None,
         **kwargs: Any,
     ) -> Output:
-        """Call `forward(*args, **kwargs)` on these model inputs; strength 0 is the plain call, bit for bit."""
+        """Call `forward(*args, **kwargs)` on these model inputs; strength 0 is the plain call, bit for bit.
+
+        `pooled` says where each sequence's pooling token stands if it is not simply the first or last.  # (rows,)
+        """
         if self.calibration.strength == 0.0:
             return forward(*args, **kwargs)
-        baskets = self._baskets(inputs, prompt_length)
+        baskets = self._baskets(inputs, pooled)
         verify = not self._verified and not torch.compiler.is_compiling()
         calibrated_pass = CalibratedPass(self.calibration, baskets, verify)
         output = forward(*args, calibrated_pass=calibrated_pass, **kwargs)
@@ -53,13 +56,13 @@ class CalibratedCalls:
             self._verified = True
         return output
 
-    def _baskets(self, inputs: Mapping[str, Any], prompt_length: int | None) -> Baskets:
+    def _baskets(self, inputs: Mapping[str, Any], pooled: Tensor | None) -> Baskets:
         size = self.calibration.basket_size
         cumulative: Tensor | None = inputs.get("cu_seq_lens_q")
         if cumulative is not None:
             tokens = _shape(inputs)[1]
             longest = int(inputs["max_length_q"])
-            return Baskets.from_lengths(cumulative.flatten(), tokens, longest, self.pooling, size, prompt_length)
+            return Baskets.from_lengths(cumulative.flatten(), tokens, longest, self.pooling, size, pooled)
         mask: Tensor | None = inputs.get("attention_mask")
         if mask is None:
             mask = torch.ones(_shape(inputs), dtype=torch.bool, device=_tokens(inputs).device)
@@ -68,7 +71,7 @@ class CalibratedCalls:
                 f"attention_mask has shape {tuple(mask.shape)}: calibration needs the (batch, tokens) mask that a "
                 "tokenizer returns."
             )
-        return Baskets.from_mask(mask, self.pooling, size, prompt_length)
+        return Baskets.from_mask(mask, self.pooling, size, pooled)
 
 
 def _tokens(inputs: Mapping[str, Any]) -> Tensor:
