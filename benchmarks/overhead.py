@@ -1,6 +1,6 @@
 """What calibration costs: time and peak memory of calibrated over plain encoding, measured in one process.
 
-    python benchmarks/overhead.py [--repeats 15] [--threads 2]
+    python benchmarks/overhead.py [--repeats 15] [--threads 2] [--device cuda]
 
 The model has random weights, which cost as much as trained ones. Plain and calibrated passes alternate, so that a busy
 machine slows both alike; the ratio is the median of the ratios of neighbouring passes. Runs on the CPU and, if there is
@@ -16,7 +16,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import transformers
@@ -103,10 +102,14 @@ def measure(shape: tuple[int, int, int], batch: int, tokens: int, ragged: bool, 
         pairs = [(seconds(lambda: encode("query")), seconds(lambda: encode("document"))) for _ in range(repeats)]
         ratio = statistics.median(calibrated / plain for plain, calibrated in pairs)
         plain = statistics.median(plain for plain, _ in pairs)
-        print(
-            f"| {name} | {setting.layers} | {plain * 1e3:.1f} ms | {ratio:.3f} | {calibrated_peak - plain_peak:+.1f} MiB |",
-            flush=True,
-        )
+        cells = [
+            name,
+            setting.layers,
+            f"{plain * 1e3:.1f} ms",
+            f"{ratio:.3f}",
+            f"{calibrated_peak - plain_peak:+.1f} MiB",
+        ]
+        print(f"| {' | '.join(map(str, cells))} |", flush=True)
         evenspan.restore(model)
 
 
@@ -114,9 +117,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: 2)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="measure this one only (default: all there are)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    devices = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+    devices = [options.device] if options.device else ["cpu"] + ["cuda"] * torch.cuda.is_available()
     for device in devices:
         chip = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()}, {options.threads} threads"
         dtype = "float16" if device == "cuda" else "float32"

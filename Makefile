@@ -1,0 +1,47 @@
+# Everything sets itself up: `make test` on a machine with nothing but Python does the whole job.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: help setup test test-thorough test-oldest lint format demo benchmark clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(INSTALLED)  ## the virtual environment, with pinned dependencies
+
+# One thread per worker: two workers that both use all cores get in each other's way.
+test: $(INSTALLED)  ## all tests but the long ones
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+test-thorough: $(INSTALLED)  ## the paper's full randomised check, 25,920 cases
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m thorough
+
+test-oldest:  ## the tests with the oldest transformers and sentence-transformers that are supported
+	test -d .venv-oldest || $(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check torch==2.13.0 transformers==5.17.0 \
+		sentence-transformers==6.0.1 -e '.[dev]'
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n 2
+
+lint: $(INSTALLED)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)  ## let ruff fix and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: $(INSTALLED)  ## attention per basket, before and after calibration
+	$(BIN)/python examples/demo.py
+
+benchmark: $(INSTALLED)  ## what calibration costs on this machine
+	$(BIN)/python benchmarks/overhead.py
+
+clean:  ## remove the virtual environments and caches
+	rm -rf .venv .venv-oldest .pytest_cache .mypy_cache .ruff_cache .hypothesis

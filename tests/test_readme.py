@@ -1,0 +1,62 @@
+"""Every code block of the README runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+
+from evenspan.cli import main
+
+ROOT = Path(__file__).parent.parent
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def bge_m3(tmp_path) -> str:
+    """A tiny model of bge-m3's architecture and pooling stands in for it."""
+    folder = tmp_path / "bge-m3"
+    model = tiny.sentence_transformer("xlm-roberta-cls", tmp_path / "base", prompts={"query": "w1 w2 "})
+    model.save_pretrained(str(folder))
+    return str(folder)
+
+
+def test_there_are_blocks_of_both_kinds() -> None:
+    assert {kind for kind, _ in BLOCKS} == {"python", "bash"}
+
+
+def test_python_blocks_run_one_after_the_other(bge_m3, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = {"passages": [tiny.text(200), tiny.text(20)], "questions": [tiny.text(5)]}
+    for code in (code for kind, code in BLOCKS if kind == "python"):
+        exec(compile(code.replace("BAAI/bge-m3", bge_m3), "README.md", "exec"), names)
+    # What a comment promises to be printed is printed.
+    promised = re.search(r"print\(evenspan.calibration_of\(model\)\) +# (.*)", "".join(code for _, code in BLOCKS))
+    assert capsys.readouterr().out.splitlines() == [promised[1]]
+
+
+def test_shell_blocks_name_commands_that_exist(bge_m3, capsys) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for line in "".join(code for kind, code in BLOCKS if kind == "bash").splitlines():
+        program, *arguments = shlex.split(line, comments=True)
+        if program == "make":
+            assert re.search(rf"^{arguments[0]}:", makefile, re.MULTILINE), line
+        elif program == "evenspan":
+            assert main([argument.replace("BAAI/bge-m3", bge_m3) for argument in arguments]) == 0
+            assert "calibratable:    yes" in capsys.readouterr().out
+        else:
+            assert line == "pip install evenspan"
+
+
+def test_the_demo_runs() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "examples" / "demo.py")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    plain, half, full = (part for part in done.stdout.split("\n\n"))
+    shares = [[float(share) for share in re.findall(r"([\d.]+)%", part)[1:]] for part in (plain, half, full)]
+    spread = [max(values) - min(values) for values in shares]
+    assert spread[0] > spread[1] > spread[2] == 0
