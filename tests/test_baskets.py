@@ -46,6 +46,25 @@ def test_packed_rows_are_the_padded_ones_without_padding() -> None:
         assert packed.active.tolist() == padded.active.tolist()
 
 
+def test_baskets_that_nothing_can_fill_take_no_room() -> None:
+    baskets = Baskets.from_mask(mask("1111"), "cls", 10**9)
+    assert baskets.slots.shape == (1, 1, 4)
+    assert baskets.active.tolist() == [False]
+
+
+def test_packed_texts_without_tokens_do_no_harm() -> None:
+    """Their pooled position is another text's; what is written there must be that text's row."""
+    from evenspan.attention import _replace_rows
+
+    for lengths in ((0, 40, 50), (40, 0, 50), (40, 50, 0)):
+        cumulative = torch.tensor([0, *lengths]).cumsum(0)
+        baskets = Baskets.from_lengths(cumulative, 90, 50, "last", 16)
+        rows = torch.arange(1.0, 4.0).view(3, 1, 1)
+        output = _replace_rows(torch.zeros(1, 90, 1, 1), rows, baskets).flatten()
+        written = [number + 1.0 for number, length in enumerate(lengths) if length]
+        assert output[output != 0].tolist() == written
+
+
 def test_rows_shorter_than_a_basket_are_left_alone() -> None:
     baskets = Baskets.from_mask(mask("1110", "1111", "1000", "0000"), "cls", 3)
     assert baskets.active.tolist() == [False, True, False, False]

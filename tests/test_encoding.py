@@ -64,6 +64,7 @@ def test_query_prompt_by_name_where_prompts_are_empty(last_model) -> None:
     assert np.abs(last_model.encode(LONG, prompt="") - plain).max() > 1e-3
     last_model.default_prompt_name = "query"
     np.testing.assert_array_equal(last_model.encode(LONG), plain)
+    np.testing.assert_array_equal(last_model.encode(LONG, task=None), plain)
     assert np.abs(last_model.encode_document(LONG) - plain).max() > 1e-3
 
 
@@ -174,6 +175,14 @@ def test_multi_process_pool(cls_model) -> None:
         cls_model.stop_multi_process_pool(pool)
 
 
+def test_pools_from_before_the_calibration_are_refused(cls_model) -> None:
+    """Their processes have the plain model: encoding with them would be a silent no-op."""
+    pool = {"input": None, "output": None, "processes": []}  # as start_multi_process_pool of a plain model returns it
+    evenspan.calibrate(cls_model, SETTING)
+    with pytest.raises(RuntimeError, match="Stop it and start another"):
+        cls_model.encode_document(LONG, pool=pool)
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_copies_are_calibrated_and_independent(model, copied) -> None:
     plain = model.encode(LONG)
@@ -227,6 +236,21 @@ def test_no_attention_matrix_is_made(cls_model) -> None:
     evenspan.calibrate(cls_model, SETTING)
     calibrated = largest(cls_model.encode_document)
     assert calibrated <= max(plain, matrix // 4)
+
+
+def test_the_row_is_computed_in_float32_under_autocast(model) -> None:
+    evenspan.calibrate(model, SETTING)
+    expected = model.encode_document(LONG)
+    with torch.autocast("cpu", torch.bfloat16):
+        plain_noise = np.abs(model.encode_query(LONG) - evenspan.calibrate(model, SETTING).encode_query(LONG)).max()
+        vectors = model.encode_document(LONG, convert_to_tensor=True).float().numpy()
+    assert (vectors * expected).sum(axis=1).min() > 0.98
+    assert plain_noise == 0.0
+
+
+def test_training_mode_is_not_mistaken_for_another_attention(model) -> None:
+    evenspan.calibrate(model, SETTING, default_task="document").train()
+    assert model(model.preprocess(LONG))["sentence_embedding"].requires_grad
 
 
 def test_gradients_flow_through_a_calibrated_pass(model) -> None:

@@ -51,6 +51,12 @@ def test_the_model_card_says_how_to_load_it(cls_model, tmp_path) -> None:
     assert f"`{SETTING}`" in card
     assert "evenspan.load(...)" in card
     assert card.startswith("---\n"), "the front matter must stay in front"
+    # Saved again it says so once, and a plain model does not say so at all.
+    loaded = evenspan.load(tmp_path, device="cpu")
+    loaded.save_pretrained(str(tmp_path))
+    assert (tmp_path / "README.md").read_text().count("evenspan.load(...)") == 1
+    evenspan.restore(loaded).save_pretrained(str(tmp_path))
+    assert "evenspan" not in (tmp_path / "README.md").read_text()
 
 
 def test_plain_sentence_transformers_refuses_a_calibrated_folder(cls_model, tmp_path) -> None:
@@ -75,6 +81,22 @@ def test_options_reach_sentence_transformers(cls_model, tmp_path) -> None:
     loaded = evenspan.load(tmp_path, device="cpu", truncate_dim=8, model_kwargs={"attn_implementation": "eager"})
     assert loaded.encode_document(LONG).shape == (2, 8)
     assert evenspan.inspect_model(loaded).attention == "eager"
+
+
+def test_calibrations_of_other_models_in_subfolders_are_not_taken(cls_model, tmp_path) -> None:
+    evenspan.calibrate(cls_model, Calibration(strength=0.1)).save_pretrained(str(tmp_path / "checkpoint-500"))
+    evenspan.calibrate(cls_model, SETTING).save_pretrained(str(tmp_path))
+    assert evenspan.calibration_of(evenspan.load(tmp_path, device="cpu")) == SETTING
+
+
+def test_a_trainer_can_read_its_checkpoints(cls_model, tmp_path) -> None:
+    """The trainer loads a checkpoint with the classes of the model in memory, and takes its weights."""
+    if not hasattr(SentenceTransformer, "_load_with_module_classes"):
+        pytest.skip("this sentence-transformers reads checkpoints otherwise")
+    evenspan.calibrate(cls_model, SETTING).save_pretrained(str(tmp_path))
+    classes = {"evenspan.modules.CalibratedTransformer": type(cls_model[0])}
+    loaded = type(cls_model)._load_with_module_classes(str(tmp_path), classes, device="cpu")
+    np.testing.assert_array_equal(loaded.encode(LONG), cls_model.encode(LONG))
 
 
 def test_a_missing_calibration_file_is_an_error(cls_model, tmp_path) -> None:
@@ -104,7 +126,7 @@ def test_other_kinds_of_encoders_are_not_converted(cls_model, tmp_path) -> None:
 def test_folders_that_are_not_there() -> None:
     with pytest.raises(FileNotFoundError, match=r"no model folder '\./nowhere'"):
         evenspan.load("./nowhere")
-    with pytest.raises(OSError, match="not in the local cache"):
+    with pytest.raises(OSError, match="nor in the local cache"):
         evenspan.load("nobody/no-such-model")
 
 

@@ -60,13 +60,17 @@ def test_static_embeddings() -> None:
     [
         ("MPNetConfig", {}, r"mpnet\) cannot be calibrated: this architecture does not run on"),
         ("DebertaV2Config", {}, r"deberta-v2\) cannot be calibrated: this architecture does not run on"),
-        ("AlbertConfig", {"embedding_size": 32}, "share a module, as in albert"),
+        ("AlbertConfig", {"embedding_size": 32}, r"share a module \(albert\)"),
         (
             "GptOssConfig",
             {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1},
             "learned sinks",
         ),
-        ("MistralConfig", {"sliding_window": 16, "num_key_value_heads": 2, "head_dim": 8}, '"sliding_window": None'),
+        (
+            "MistralConfig",
+            {"sliding_window": 16, "num_key_value_heads": 2, "head_dim": 8},
+            "max_seq_length to no more than the window",
+        ),
     ],
 )
 def test_architectures(config_class, options, says, tmp_path) -> None:
@@ -163,6 +167,22 @@ def test_wrong_arguments(cls_model) -> None:
         evenspan.restore(cls_model[0])
 
 
+def test_pooling_module_replaced_after_calibration(cls_model) -> None:
+    evenspan.calibrate(cls_model, SHORT)
+    cls_model[1] = Pooling(32, "mean")
+    with pytest.raises(RuntimeError, match="pooling module was replaced"):
+        cls_model.encode_document(TEXTS)
+
+
+def test_the_two_ways_do_not_mix(cls_model) -> None:
+    evenspan.calibrate(cls_model, SHORT)
+    before = cls_model.encode_document(TEXTS)
+    with pytest.raises(ValueError, match="part of a SentenceTransformer that is calibrated"):
+        with evenspan.calibrated(cls_model[0].auto_model, SHORT, pooling="cls"):
+            pass
+    assert (cls_model.encode_document(TEXTS) == before).all()
+
+
 def test_pooling_changed_after_calibration(cls_model) -> None:
     evenspan.calibrate(cls_model, SHORT)
     cls_model[1].pooling_mode = "mean"
@@ -184,8 +204,49 @@ def test_a_model_that_drops_keywords_is_no_silent_no_op(cls_model, monkeypatch) 
         cls_model.encode_document(TEXTS)
 
 
+def test_a_model_that_drops_keywords_is_refused_at_once(cls_model, monkeypatch) -> None:
+    encoder = cls_model[0].auto_model.encoder
+    forward = encoder.forward
+    monkeypatch.setattr(encoder, "forward", lambda *args, calibrated_pass=None, **kwargs: forward(*args, **kwargs))
+    refused(cls_model, "reached 0 of 4 attention layers")
+
+
+def test_a_model_with_two_attentions_in_a_layer_is_refused(tmp_path) -> None:
+    architecture = tiny.row("diffllama", "DiffLlamaConfig", "lasttoken", num_key_value_heads=2, head_dim=8)
+    refused(tiny.sentence_transformer(architecture, tmp_path), "more than one attention in a layer")
+
+
+def test_encoder_decoders(tmp_path) -> None:
+    """Their output comes from the decoder: what is pooled is not what the encoder would be calibrated for."""
+    sizes = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "decoder_start_token_id": 0}
+    refused(tiny.sentence_transformer(tiny.row("bart", "BartConfig", **sizes, **heads), tmp_path), "encoder-decoder")
+
+
+def test_vision_models_are_not_calibrated_in_their_vision_tower() -> None:
+    text = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.LlavaConfig(
+        vision_config={"model_type": "clip_vision_model", **text, "image_size": 16, "patch_size": 8},
+        text_config={"model_type": "llama", **text, "num_key_value_heads": 2, "vocab_size": 100},
+    )
+    layers = AttentionLayers.of(transformers.LlavaModel(config), "last")
+    assert {type(module).__name__ for module in layers.modules} == {"LlamaAttention"}
+
+
+def test_a_window_that_no_text_is_longer_than_is_no_window(tmp_path) -> None:
+    options = {"sliding_window": 64, "num_key_value_heads": 2, "head_dim": 8}
+    model = tiny.sentence_transformer(tiny.row("mistral", "MistralConfig", "lasttoken", **options), tmp_path)
+    refused(model, "max_seq_length to no more than the window")
+    model.max_seq_length = 64
+    evenspan.calibrate(model, SHORT)
+    assert abs(model.encode_document(TEXTS) - model.encode_query(TEXTS)).max() > 1e-3
+    model.max_seq_length = 128
+    with pytest.raises(RuntimeError, match=r"Set model\.max_seq_length to 64 or less"):
+        model.encode_document(TEXTS)
+
+
 def test_attention_that_is_not_softmax_of_query_and_key_is_found_out(cls_model) -> None:
-    """A layer with something unknown in its attention is refused on its first batch, not calibrated wrongly."""
+    """A layer with something unknown in its attention is refused, not calibrated wrongly."""
     modeling = transformers.models.xlm_roberta.modeling_xlm_roberta
 
     class Biased(modeling.XLMRobertaSelfAttention):
@@ -205,6 +266,9 @@ def test_attention_that_is_not_softmax_of_query_and_key_is_found_out(cls_model) 
     cls_model[0].auto_model.set_attn_implementation("eager")
     attention = cls_model[0].auto_model.encoder.layer[3].attention.self
     attention.__class__ = Biased
+    refused(cls_model, "Biased computes its attention in a way that evenspan does not know")
+    # A model that could not be tried out is refused on its first batch.
+    cls_model.train()
     evenspan.calibrate(cls_model, SHORT)
     with pytest.raises(RuntimeError, match="Biased computes its attention in a way that evenspan does not know"):
         cls_model.encode_document(TEXTS)

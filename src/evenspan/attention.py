@@ -82,11 +82,12 @@ def calibrated_attention(
     baskets = calibrated_pass.baskets
     scaling = kwargs.get("scaling")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    scores = _pooled_scores(query, key, baskets, scale, kwargs.get("softcap"))
-    if calibrated_pass.verify:
-        _verify(module, output, scores, value, baskets)
-    row_weights = redistribute(scores, baskets, calibrated_pass.calibration)
-    rows = _weighted_values(row_weights, value, baskets)
+    with torch.autocast(query.device.type, enabled=False):  # float32 means float32
+        scores = _pooled_scores(query, key, baskets, scale, kwargs.get("softcap"))
+        if calibrated_pass.verify and not module.training:  # dropout changes the model's own row
+            _verify(module, output, scores, value, baskets)
+        row_weights = redistribute(scores, baskets, calibrated_pass.calibration)
+        rows = _weighted_values(row_weights, value, baskets)
     calibrated_pass.layers_done += 1
     if weights is not None:
         weights = _replace_weights(weights, row_weights, baskets)
@@ -145,7 +146,10 @@ def _weighted_values(weights: Tensor, value: Tensor, baskets: Baskets) -> Tensor
 def _replace_rows(output: Tensor, rows: Tensor, baskets: Baskets) -> Tensor:
     """Write the rows of active sequences over `output`; the others keep theirs, bit for bit."""
     flat = output.reshape(-1, *output.shape[2:])  # (batch * queries, heads, head_dim)
-    chosen = torch.where(baskets.active.view(-1, 1, 1), rows.to(output.dtype), flat[baskets.pooled])
+    # A packed text without tokens has another text's position, where that text's row must stand.
+    owner = baskets.row_of_key[baskets.pooled]
+    replaced = baskets.active[owner] & (baskets.pooled == baskets.pooled[owner])
+    chosen = torch.where(replaced.view(-1, 1, 1), rows[owner].to(output.dtype), flat[baskets.pooled])
     if torch.is_grad_enabled() and output.requires_grad:
         flat = flat.index_copy(0, baskets.pooled, chosen)  # autograd may still need the plain output
     else:
@@ -166,6 +170,12 @@ def _refuse_unknown_scores(key: Tensor, baskets: Baskets, kwargs: dict[str, Any]
     for name in ("position_bias", "s_aux"):
         if kwargs.get(name) is not None:
             raise RuntimeError(f"This model passes {name!r} to its attention, which evenspan cannot calibrate.")
+    window = kwargs.get("sliding_window")
+    if window is not None and baskets.longest > window:
+        raise RuntimeError(
+            f"A passage of {baskets.longest} tokens is longer than this model's window of {window}: calibration needs a "
+            f"pooling token that sees the whole passage. Set model.max_seq_length to {window} or less."
+        )
     keys = key.shape[0] * key.shape[2]
     if keys != baskets.row_of_key.shape[0]:
         raise RuntimeError(

@@ -31,6 +31,7 @@ class Baskets:
         active: which sequences are calibrated at all.  # (rows,)
         row_of_key: the sequence a key belongs to.  # (keys,)
         basket_of_key: the basket a key belongs to; padding has the number after the last.  # (keys,)
+        longest: columns of a padded batch, tokens of the longest sequence of a packed one.
         packed: whether sequences stand one behind the other without padding.
     """
 
@@ -42,6 +43,7 @@ class Baskets:
     active: Tensor
     row_of_key: Tensor
     basket_of_key: Tensor
+    longest: int
     packed: bool
 
     @classmethod
@@ -78,7 +80,7 @@ class Baskets:
         start, end = cumulative[:-1].long(), cumulative[1:].long()
         row_of_key = torch.searchsorted(end, key, right=True)
         if pooled is None:
-            pooled = start if pooling == "cls" else end - 1
+            pooled = start if pooling == "cls" else (end - 1).clamp(min=0)  # a text without tokens may come first
         valid = torch.ones_like(key, dtype=torch.bool)
         return cls._build(valid, row_of_key, pooled, start, pooling, basket_size, longest, packed=True)
 
@@ -105,14 +107,15 @@ class Baskets:
         before = count.cumsum(0) - count  # content tokens in earlier rows
         rank = content.long().cumsum(0) - 1 - before[row_of_key]  # place among the row's content
 
+        slots_each = min(basket_size, max(longest, 1))  # what no sequence can fill needs no room
         baskets = max(1, -(-(longest - 1) // basket_size))
-        width = baskets * basket_size
+        width = baskets * slots_each
         # Keys that are no content are written to one spare slot at the end, which is then dropped.
         place = torch.where(content, row_of_key * width + rank, rows * width)
         slots = torch.zeros(rows * width + 1, dtype=torch.long, device=valid.device).scatter(0, place, key)[:-1]
-        slots = slots.view(rows, baskets, basket_size)
+        slots = slots.view(rows, baskets, slots_each)
         filled = torch.arange(width, device=valid.device).expand(rows, width) < count.unsqueeze(1)
-        filled = filled.view(rows, baskets, basket_size)
+        filled = filled.view(rows, baskets, slots_each)
 
         padding = baskets + CONTENT
         alone = torch.where(is_pooled & valid, POOLED, torch.where(is_first, FIRST, padding))
@@ -126,5 +129,6 @@ class Baskets:
             active=(count >= basket_size) & valid[pooled],
             row_of_key=row_of_key,
             basket_of_key=torch.where(content, rank // basket_size + CONTENT, alone),
+            longest=longest,
             packed=packed,
         )

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.baskets import PoolingToken
 from evenspan.calibration import Calibration
-from evenspan.layers import AttentionLayers, is_causal
+from evenspan.layers import is_causal
 from evenspan.models import calibration_of
 from evenspan.pipeline import Pipeline
 
@@ -96,7 +96,7 @@ def inspect_model(model: object, calibration: Calibration = Calibration()) -> In
             "max_tokens": transformer.max_seq_length,
             "pooling": pipeline.pooling_token,
         }
-        layers = AttentionLayers.of(transformer.model, pipeline.pooling_token)
+        layers = pipeline.layers()
         facts |= {
             "causal": is_causal(layers.modules[0]),
             "layers": len(layers.modules),

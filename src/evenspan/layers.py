@@ -24,20 +24,24 @@ class AttentionLayers:
     full: tuple[int, ...]
 
     @classmethod
-    def of(cls, model: nn.Module, pooling: PoolingToken) -> AttentionLayers:
-        """Find the layers, or raise a `ValueError` that says why this model cannot be calibrated."""
+    def of(cls, model: nn.Module, pooling: PoolingToken, max_tokens: int | None = None) -> AttentionLayers:
+        """Find the layers, or raise a `ValueError` that says why this model cannot be calibrated.
+
+        A layer with a window is as good as one without if the model never reads more than `max_tokens` tokens.
+        """
         backbone = _backbone(model)
         name = f"{type(backbone).__name__} ({backbone.config.model_type})"
         modules = tuple(_recorded_attention(backbone, name))
         _refuse_shared(modules, backbone, name)
         for module in modules:
             _refuse_unknown_scores(module, name)
-        full = tuple(index for index, module in enumerate(modules) if not _is_local(module, index))
+        full = tuple(index for index, module in enumerate(modules) if _sees_all(module, index, max_tokens))
         if not full:
+            kinds = sorted(set(getattr(backbone.config, "layer_types", None) or ["sliding_attention"]))
             raise ValueError(
-                f"{name} cannot be calibrated: all its layers attend within a sliding window, so its pooling token "
-                "never sees the whole passage. If your texts fit the window, load the model with "
-                'config_kwargs={"sliding_window": None}.'
+                f"{name} cannot be calibrated: none of its layers lets the pooling token see the whole passage, they are "
+                f"{', '.join(kinds)}. If it is a window that is in the way, set model.max_seq_length to no more than the "
+                "window, or choose a model with full attention."
             )
         if pooling == "cls" and is_causal(modules[full[0]]):
             raise ValueError(
@@ -61,9 +65,17 @@ def _backbone(model: nn.Module) -> PreTrainedModel:
             f"{type(model).__name__} cannot be calibrated: it is no PyTorch model of transformers. ONNX and OpenVINO "
             'models run outside PyTorch: load the model with backend="torch".'
         )
+    outer: Any = inner[0].config
     for module in inner:
         _refuse_remote_code(module)
-        if "attentions" in (module._can_record_outputs or {}):
+        if getattr(module.config, "is_encoder_decoder", False):
+            raise ValueError(
+                f"{type(module).__name__} cannot be calibrated: it is an encoder-decoder, whose output comes from another "
+                "stack than the passage goes into. Use its encoder alone, or another model."
+            )
+    text = outer.get_text_config()  # of a model with images too, the part that reads text
+    for module in inner:
+        if module.config is text and "attentions" in (module._can_record_outputs or {}):
             return module
     raise ValueError(_not_on_interface(f"{type(inner[0]).__name__} ({inner[0].config.model_type})"))
 
@@ -99,11 +111,12 @@ def _recorded_attention(backbone: PreTrainedModel, name: str) -> Iterable[nn.Mod
 
 
 def _refuse_shared(modules: tuple[nn.Module, ...], backbone: PreTrainedModel, name: str) -> None:
-    expected = backbone.config.get_text_config().num_hidden_layers
+    expected = getattr(backbone.config, "num_hidden_layers", None)
     if len(modules) != expected:
         raise ValueError(
             f"{name} cannot be calibrated: it has {len(modules)} self-attention modules for {expected} layers. Layers "
-            "that share a module, as in albert, cannot be calibrated apart; choose a model without shared layers."
+            "that share a module (albert) or have something else than attention (hybrids) are not supported; choose a "
+            "model with one self-attention in each layer."
         )
 
 
@@ -120,12 +133,17 @@ def _refuse_unknown_scores(module: nn.Module, name: str) -> None:
         )
 
 
-def _is_local(module: nn.Module, index: int) -> bool:
-    """Whether a layer sees a window only: by its own attribute, by the config's list, or by the config as a whole."""
+def _sees_all(module: nn.Module, index: int, max_tokens: int | None) -> bool:
+    """Whether a layer's tokens see the whole passage: it has no window, or one that no passage is longer than."""
     config: Any = module.config
     kinds = getattr(config, "layer_types", None)
-    if kinds is not None and kinds[index] != "full_attention":
-        return True
-    if hasattr(module, "sliding_window") or kinds is not None:
-        return getattr(module, "sliding_window", None) is not None
-    return getattr(config, "sliding_window", None) is not None
+    kind = "full_attention" if kinds is None else kinds[index]
+    if kind not in ("full_attention", "sliding_attention"):
+        return False
+    # A layer says so itself, or the config does for all that have no type of their own.
+    window = getattr(module, "sliding_window", None)
+    if not hasattr(module, "sliding_window") and (kinds is None or kind == "sliding_attention"):
+        window = getattr(config, "sliding_window", None)
+    if window is None:
+        return kind == "full_attention"
+    return max_tokens is not None and max_tokens <= window

@@ -17,7 +17,7 @@ from sentence_transformers.base.modules import Transformer
 from evenspan.calibration import Calibration
 from evenspan.gte import is_new, native_config
 from evenspan.models import calibrate
-from evenspan.modules import SAVED_CALIBRATION, CalibratedTransformer
+from evenspan.modules import SAVED_CALIBRATION, CalibratedTransformer, without_note
 
 _HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 # Everything a model needs and nothing that runs code or is pickled.
@@ -41,12 +41,18 @@ def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransfo
     """
     name = os.fspath(path_or_name)
     hub = {option: kwargs[option] for option in _HUB_OPTIONS if option in kwargs}
-    config = _read_json(name, "config.json", hub) or {}
+    config = _read_json(name, "config.json", hub)
     _refuse_other_model_types(name, _read_json(name, "config_sentence_transformers.json", hub) or {})
-    modules = json.dumps(_read_json(name, "modules.json", hub))
+    listed = _read_json(name, "modules.json", hub)
+    if config is None and listed is None and "/" in name and not os.path.isdir(name):
+        raise OSError(
+            f"Cannot load {name!r}: it is neither on the hub, as far as that can be reached, nor in the local cache. "
+            "Where there is no connection, download it elsewhere and pass its folder."
+        )
+    modules = json.dumps(listed)
     if "Router" in modules:
         modules += json.dumps(_read_json(name, _ROUTER, hub))
-    needs_native_config, is_calibrated = is_new(config), _CALIBRATED_CLASS in modules
+    needs_native_config, is_calibrated = is_new(config or {}), _CALIBRATED_CLASS in modules
     if not needs_native_config and not is_calibrated:
         return SentenceTransformer(name, **kwargs)
 
@@ -58,6 +64,7 @@ def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransfo
     if is_calibrated:
         for file in ("modules.json", _ROUTER):
             changes[file] = lambda text: text.replace(_CALIBRATED_CLASS, _PLAIN_CLASS)
+        changes["README.md"] = without_note
     with _view(folder, changes) as view:
         # The revision is resolved by now, and a folder has none.
         local = {**kwargs, "local_files_only": True, "revision": None}
@@ -68,13 +75,13 @@ def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransfo
     return model
 
 
-def _read_json(name: str, file: str, hub: Mapping[str, Any]) -> Any:
+def _read_json(name: str, file: str, hub: dict[str, Any]) -> Any:
     """A JSON file of a model, None if it has no such file."""
     path = Path(name, file) if os.path.isdir(name) else _fetch(name, file, hub)
-    return json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else None
+    return _local_json(path) if path is not None and path.exists() else None
 
 
-def _fetch(name: str, file: str, hub: Mapping[str, Any]) -> Path | None:
+def _fetch(name: str, file: str, hub: dict[str, Any]) -> Path | None:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, RepositoryNotFoundError
 
@@ -82,15 +89,11 @@ def _fetch(name: str, file: str, hub: Mapping[str, Any]) -> Path | None:
         raise FileNotFoundError(f"There is no model folder {name!r}, and it is no name on the hub either.")
     try:
         return Path(hf_hub_download(name, file, **_hub_options(hub)))
-    except LocalEntryNotFoundError as error:
-        if file == "config.json":  # every model has one: without it nothing else will be found
-            raise OSError(
-                f"Cannot load {name!r}: the hub cannot be reached and the model is not in the local cache. "
-                "Download it where there is a connection and pass its folder."
-            ) from error
+    except LocalEntryNotFoundError:
+        hub["local_files_only"] = True  # without a connection, ask once and not for every file
         return None
     except (EntryNotFoundError, RepositoryNotFoundError):
-        return None  # sentence-transformers knows short names and says best what is wrong with others
+        return None
 
 
 def _refuse_other_model_types(name: str, config: Mapping[str, Any]) -> None:
@@ -113,11 +116,22 @@ def _download(name: str, hub: Mapping[str, Any]) -> Path:
 
 
 def _saved_calibration(folder: Path) -> tuple[Calibration, str | None]:
-    file = next(iter(sorted(folder.rglob(SAVED_CALIBRATION))), None)
-    if file is None:
-        raise FileNotFoundError(f"{folder} holds a calibrated model but no {SAVED_CALIBRATION}: save the model again.")
-    saved = json.loads(file.read_text(encoding="utf-8"))
+    """The calibration beside the module that `modules.json`, or the router's config, says is calibrated."""
+    places = [
+        Path(entry["path"]) for entry in _local_json(folder / "modules.json") if entry["type"] == _CALIBRATED_CLASS
+    ]
+    if not places:
+        types: dict[str, str] = _local_json(folder / _ROUTER)["types"]
+        places = [Path(place) for place, kind in types.items() if kind == _CALIBRATED_CLASS]
+    file = folder / places[0] / SAVED_CALIBRATION
+    if not file.exists():
+        raise FileNotFoundError(f"{folder} holds a calibrated model but no {file}: save the model again.")
+    saved = _local_json(file)
     return Calibration.from_dict(saved["calibration"]), saved["default_task"]
+
+
+def _local_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from evenspan.baskets import PoolingToken
 from evenspan.calibration import Calibration
 from evenspan.layers import AttentionLayers
 from evenspan.modules import CalibratedSentenceTransformer, CalibratedTransformer, calibrated_module
-from evenspan.passes import CalibratedCalls
+from evenspan.passes import CalibratedCalls, try_out
 from evenspan.pipeline import Pipeline
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -29,7 +29,8 @@ def calibrate(
 
     `encode_document` is calibrated, `encode_query` never. A bare `encode` is plain unless `task="document"` is passed
     or `default_task="document"` is set here, for libraries that call nothing else; calls that name the query prompt
-    stay plain then too. Calibrating again replaces the calibration.
+    stay plain then too. Calibrating again replaces the calibration and the default task. Pools of processes have
+    copies of the model: start them afterwards. Calibration is for encoding: train the plain model.
 
     Raises:
         ValueError, TypeError: if the model cannot be calibrated, saying why; the model is left as it was.
@@ -48,7 +49,7 @@ def calibrate(
     if default_task not in (None, "document"):
         raise ValueError(f"default_task must be None or 'document', not {default_task!r}.")
     pipeline = Pipeline.of(model)
-    layers = AttentionLayers.of(pipeline.transformer.model, pipeline.pooling_token)
+    layers = pipeline.layers()
     chosen = calibration.choose_layers(layers.full, len(layers.modules))
     # Nothing was changed up to here, and nothing below can fail.
     detach(pipeline.transformer.model)
@@ -122,11 +123,18 @@ def _calibrated_transformer(model: nn.Module, calibration: Calibration, pooling:
             f"For a plain transformers model say which token you pool: pooling='cls' or 'last', not {pooling!r}."
         )
     layers = AttentionLayers.of(model, pooling)
+    try_out(model, [layers.modules[index] for index in layers.full], pooling)
     chosen = calibration.choose_layers(layers.full, len(layers.modules))
     calls = CalibratedCalls(calibration, pooling, len(chosen))
     # An attribute of the object, not a hook: it also serves callers that use model.forward(...) directly.
     before = model.__dict__.get("forward")
     plain = getattr(before, "evenspan_plain_forward", model.forward)
+    outer = detach(model)
+    if outer and before is None:
+        attach(outer)
+        raise ValueError(
+            "This model is part of a SentenceTransformer that is calibrated: use evenspan.calibrated(...) on that one."
+        )
 
     @functools.wraps(plain)
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -134,7 +142,6 @@ def _calibrated_transformer(model: nn.Module, calibration: Calibration, pooling:
         return calls.run(plain, {**named, **kwargs}, *args, **kwargs)
 
     forward.evenspan_plain_forward = plain  # type: ignore[attr-defined]
-    outer = detach(model)
     attach(layers.modules[index] for index in chosen)
     model.__dict__["forward"] = forward
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,14 @@ SAVED_CALIBRATION = "evenspan.json"
 # The features that say where the tokens of a batch are, padded or packed.
 _LAYOUT = ("attention_mask", "cu_seq_lens_q", "seq_idx", "prompt_length")
 POOLING_TOKENS: dict[str, PoolingToken] = {"cls": "cls", "lasttoken": "last"}
+
+
+_NOTE = "> This model carries an [evenspan](https://pypi.org/project/evenspan)"
+
+
+def without_note(card: str) -> str:
+    """A model card without the word that `CalibratedSentenceTransformer.save` puts into it."""
+    return "\n".join(line for line in card.split("\n") if not line.startswith(_NOTE))
 
 
 class CalibratedTransformer(Transformer):
@@ -78,6 +87,10 @@ class CalibratedTransformer(Transformer):
         plain = super().__repr__().removeprefix("Transformer(")
         return f"CalibratedTransformer({str(self.calls.calibration)!r}, {plain}"
 
+    def state(self) -> str:
+        """The calibration and the default task, in words."""
+        return f"{self.calls.calibration} {self.default_task}"
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         register()  # a spawned worker or a copy in another process has a registry of its own
@@ -104,13 +117,43 @@ class CalibratedSentenceTransformer(SentenceTransformer):
     def encode(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # noqa: D102
         given = inspect.signature(SentenceTransformer.encode).bind_partial(self, *args, **kwargs).arguments
         prompt, prompt_name = given.get("prompt"), given.get("prompt_name")
-        if prompt is None and prompt_name is None and "task" not in kwargs:
+        if prompt is None and prompt_name is None and kwargs.get("task") is None:
             prompt_name = self.default_prompt_name
         # Whatever the task, what carries the query prompt is a query.
         is_query = prompt_name == "query" if prompt is None else self._is_query_prompt(prompt)
-        if is_query and calibrated_module(self) is not None:
-            kwargs.setdefault("calibrate", False)
+        module = calibrated_module(self)
+        if module is not None:
+            self._check_parts(module, given.get("pool"))
+            if is_query:
+                kwargs.setdefault("calibrate", False)
         return super().encode(*args, **kwargs)
+
+    def start_multi_process_pool(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a pool, which remembers the calibration its copies of the model have."""
+        pool: Any = super().start_multi_process_pool(*args, **kwargs)
+        module = calibrated_module(self)
+        return pool if module is None else {**pool, "evenspan": module.state()}
+
+    def _check_parts(self, module: CalibratedTransformer, pool: dict[str, Any] | None) -> None:
+        """Refuse to encode with parts that are not those that were calibrated."""
+        if pool is not None and pool.get("evenspan") != module.state():
+            raise RuntimeError(
+                "This pool was started before the model was calibrated as it is now, and its processes have copies of the "
+                "model as it was then. Stop it and start another."
+            )
+        if not any(part is module.pooling_reference[0] for part in self.modules()):
+            raise RuntimeError("The model's pooling module was replaced. Call evenspan.calibrate(model) again.")
+
+    @classmethod
+    def _load_with_module_classes(
+        cls, model_name_or_path: str, module_classes: Mapping[str, Any], **kwargs: Any
+    ) -> Any:
+        """Let a trainer read its checkpoints: it takes the weights of what is loaded, and no more."""
+        plain = {
+            reference: Transformer if found is CalibratedTransformer else found
+            for reference, found in module_classes.items()
+        }
+        return SentenceTransformer._load_with_module_classes(model_name_or_path, plain, **kwargs)
 
     def _is_query_prompt(self, prompt: str) -> bool:
         others = {text for name, text in self.prompts.items() if name != "query"}
@@ -122,11 +165,10 @@ class CalibratedSentenceTransformer(SentenceTransformer):
         card, module = Path(path) / "README.md", calibrated_module(self)
         if module is not None and card.exists():
             note = (
-                f"> This model carries an [evenspan](https://pypi.org/project/evenspan) calibration, "
-                f"`{module.calls.calibration}`: documents are encoded position-fairly. "
+                f"{_NOTE} calibration, `{module.calls.calibration}`: documents are encoded position-fairly. "
                 "Load it with `evenspan.load(...)` in place of `SentenceTransformer(...)`."
             )
-            front, title, rest = card.read_text(encoding="utf-8").partition("\n# ")
+            front, title, rest = without_note(card.read_text(encoding="utf-8")).partition("\n# ")
             card.write_text(f"{front}\n{note}\n{title}{rest}", encoding="utf-8")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from evenspan.attention import CalibratedPass
+from evenspan.attention import CalibratedPass, attach, detach
 from evenspan.baskets import Baskets, PoolingToken
 from evenspan.calibration import Calibration
 
@@ -46,15 +47,22 @@ class CalibratedCalls:
         verify = not self._verified and not torch.compiler.is_compiling()
         calibrated_pass = CalibratedPass(self.calibration, baskets, verify)
         output = forward(*args, calibrated_pass=calibrated_pass, **kwargs)
-        if calibrated_pass.layers_done != self.layers:
-            raise RuntimeError(
-                f"Calibration reached {calibrated_pass.layers_done} of {self.layers} attention layers: this model does "
-                "not hand keyword arguments down to its attention, so it cannot be calibrated. Use it plain "
-                "(evenspan.restore(model))."
-            )
+        self._check_reach(calibrated_pass.layers_done)
         if verify and bool(baskets.active.any()):
             self._verified = True
         return output
+
+    def _check_reach(self, done: int) -> None:
+        if done < self.layers:
+            raise RuntimeError(
+                f"Calibration reached {done} of {self.layers} attention layers: this model does not hand keyword "
+                "arguments down to its attention, so it cannot be calibrated. Use it plain (evenspan.restore(model))."
+            )
+        if done > self.layers:
+            raise RuntimeError(
+                f"Calibration ran {done} times in {self.layers} attention layers: this model computes more than one "
+                "attention in a layer, so it cannot be calibrated. Use it plain (evenspan.restore(model))."
+            )
 
     def _baskets(self, inputs: Mapping[str, Any], pooled: Tensor | None) -> Baskets:
         size = self.calibration.basket_size
@@ -72,6 +80,41 @@ class CalibratedCalls:
                 "tokenizer returns."
             )
         return Baskets.from_mask(mask, self.pooling, size, pooled)
+
+
+# Models that have passed a trial, by the token that is pooled and the attention that ran.
+_tried: WeakKeyDictionary[nn.Module, set[tuple[PoolingToken, str]]] = WeakKeyDictionary()
+
+
+def try_out(model: nn.Module, modules: Sequence[nn.Module], pooling: PoolingToken) -> None:
+    """Calibrate a few made-up tokens: a model that cannot be calibrated is refused before it is changed.
+
+    A model that cannot even run them plain, because it is not where it will run yet, is verified on its first batch.
+
+    Raises:
+        ValueError: saying what is in the way.
+    """
+    inner: Any = model
+    trial = (pooling, str(inner.config._attn_implementation))
+    if trial in _tried.get(model, ()) or model.training:
+        return
+    attached = detach(model)
+    try:
+        inputs = {"input_ids": torch.arange(1, 9, device=inner.device).unsqueeze(0)}
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        with torch.no_grad():
+            try:
+                inner.forward(**inputs)
+            except Exception:
+                return
+            attach(modules)
+            CalibratedCalls(Calibration(basket_size=2), pooling, len(modules)).run(inner.forward, inputs, **inputs)
+    except RuntimeError as error:
+        raise ValueError(f"{type(model).__name__} cannot be calibrated. {error}") from error
+    finally:
+        detach(model)
+        attach(attached)
+    _tried.setdefault(model, set()).add(trial)
 
 
 def _tokens(inputs: Mapping[str, Any]) -> Tensor:

@@ -11,7 +11,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from evenspan.baskets import PoolingToken
+from evenspan.layers import AttentionLayers
 from evenspan.modules import POOLING_TOKENS, CalibratedSentenceTransformer, CalibratedTransformer
+from evenspan.passes import try_out
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,12 @@ class Pipeline:
                 "one pooling token attends to, so it needs a model trained with 'cls' or 'lasttoken' pooling."
             )
         return cls(transformer, pooling, POOLING_TOKENS[mode])
+
+    def layers(self) -> AttentionLayers:
+        """The attention layers of the transformer, seen to work; raises as `of` does."""
+        layers = AttentionLayers.of(self.transformer.model, self.pooling_token, self.transformer.max_seq_length)
+        try_out(self.transformer.model, [layers.modules[index] for index in layers.full], self.pooling_token)
+        return layers
 
 
 def _plain_sentence_transformer(model: object) -> SentenceTransformer:
