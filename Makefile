@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help setup test test-thorough test-oldest lint format demo benchmark clean
+.PHONY: help setup test test-thorough test-real test-oldest lint format demo benchmark clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -21,6 +21,9 @@ test: $(INSTALLED)  ## all tests but the long ones
 
 test-thorough: $(INSTALLED)  ## the paper's full randomised check, 25,920 cases
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m thorough
+
+test-real: $(INSTALLED)  ## a real model on real data, where they lie beside the project
+	$(BIN)/python -m pytest -m real
 
 test-oldest:  ## the tests with the oldest transformers and sentence-transformers that are supported
 	test -d .venv-oldest || $(PYTHON) -m venv .venv-oldest
@@ -40,8 +43,9 @@ format: $(INSTALLED)  ## let ruff fix and format
 demo: $(INSTALLED)  ## attention per basket, before and after calibration
 	$(BIN)/python examples/demo.py
 
-benchmark: $(INSTALLED)  ## what calibration costs on this machine
+benchmark: $(INSTALLED)  ## what calibration, search and scoring cost on this machine
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/scoring.py
 
 clean:  ## remove the virtual environments and caches
 	rm -rf .venv .venv-oldest .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 # No test may reach for the network; must be set before huggingface_hub is imported.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# What `datasets` makes of the local copies is not left behind.
+os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="evenspan-tests-")
+os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
 import pytest
 import tiny

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from evenspan import __version__
-from evenspan.cli import inspect
+from evenspan.cli import evaluate, inspect, reproduce
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"evenspan {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (inspect,):
+    for command in (inspect, evaluate, reproduce):
         command.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

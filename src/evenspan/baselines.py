@@ -1,0 +1,282 @@
+"""Ways to turn documents into vectors: as the model does, calibrated, and what people do instead.
+
+Every method is a frozen dataclass whose `name` says it all: it keys caches and names results. A new one adds a class
+here and a row to `BASELINES`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
+
+from evenspan.calibration import Calibration
+from evenspan.inspection import inspect_model
+from evenspan.models import calibrated, calibration_of
+
+Vectors = list[NDArray[np.float32]]  # one (vectors, dimensions) array for each text
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to encode documents: one vector each, or several of which the best one counts."""
+
+    kind: ClassVar[str] = ""
+
+    @property
+    def name(self) -> str:
+        """The kind and every setting of it."""
+        settings = [f"{field.name}={getattr(self, field.name)}" for field in fields(self)]
+        return ",".join([self.kind, *settings])
+
+    def encode(self, model: SentenceTransformer, texts: Sequence[str], **options: Any) -> Vectors:
+        """The vectors of some documents; options go to `encode_document`."""
+        raise NotImplementedError
+
+    def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:
+        """Raise a `ValueError` if this method cannot be used with a model, before anything is encoded."""
+
+
+@dataclass(frozen=True)
+class Plain(Method):
+    """No calibration: the model as it is published."""
+
+    kind: ClassVar[str] = "none"
+
+    def encode(self, model: SentenceTransformer, texts: Sequence[str], **options: Any) -> Vectors:  # noqa: D102
+        with uncalibrated(model):
+            return list(_encode(model, texts, **options)[:, None])
+
+
+@dataclass(frozen=True)
+class Calibrated(Method):
+    """Attention calibration."""
+
+    calibration: Calibration = Calibration()
+
+    def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:  # noqa: ARG002, D102
+        found = inspect_model(model, self.calibration)
+        if not found.calibratable:
+            raise ValueError(found.reason)
+
+    @property
+    def name(self) -> str:  # noqa: D102
+        return str(self.calibration)
+
+    def encode(self, model: SentenceTransformer, texts: Sequence[str], **options: Any) -> Vectors:  # noqa: D102
+        with calibrated(model, self.calibration):
+            return list(_encode(model, texts, **options)[:, None])
+
+
+@dataclass(frozen=True)
+class SegmentAverage(Method):
+    """Segment-embed-average as in the paper: Chonkie's semantic chunks, embedded one by one, averaged.
+
+    Args:
+        embedder: what the chunker compares sentences with: a model folder or hub name, or `"self"` for the model under
+            test. The paper names neither embedder nor threshold; these are Chonkie's own defaults.
+        threshold: of Chonkie's `SemanticChunker`.
+        chunk_size: most tokens in a chunk.
+    """
+
+    kind: ClassVar[str] = "segment-average"
+    embedder: str = "minishlab/potion-base-32M"
+    threshold: float = 0.8
+    chunk_size: int = 512
+
+    def encode(self, model: SentenceTransformer, texts: Sequence[str], **options: Any) -> Vectors:  # noqa: D102
+        chunker = _semantic_chunker(self, model)
+        room = room_for_text(model, options.get("prompt"))
+        # A chunk is as long as the chunker's own tokenizer counts; what the model would cut off becomes another piece.
+        pieces = [
+            [piece for chunk in chunker.chunk(text) for piece in windows(model, chunk.text, room)] or [text]
+            for text in texts
+        ]
+        return [_average(vectors) for vectors in _encode_pieces(model, pieces, **options)]
+
+
+@dataclass(frozen=True)
+class WindowAverage(Method):
+    """Windows of a fixed number of tokens, embedded one by one, averaged."""
+
+    kind: ClassVar[str] = "window-average"
+    window: int = 256
+
+    def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:  # noqa: D102
+        check_window(model, self.window, prompt)
+
+    def encode(self, model: SentenceTransformer, texts: Sequence[str], **options: Any) -> Vectors:  # noqa: D102
+        pieces = [windows(model, text, self.window) for text in texts]
+        return [_average(vectors) for vectors in _encode_pieces(model, pieces, **options)]
+
+
+@dataclass(frozen=True)
+class ChunksMax(Method):
+    """A vector for each window of tokens, scored by the best one: what most people run."""
+
+    kind: ClassVar[str] = "chunks-max"
+    window: int = 256
+
+    def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:  # noqa: D102
+        check_window(model, self.window, prompt)
+
+    def encode(self, model: SentenceTransformer, texts: Sequence[str], **options: Any) -> Vectors:  # noqa: D102
+        return _encode_pieces(model, [windows(model, text, self.window) for text in texts], **options)
+
+
+@dataclass(frozen=True)
+class LateChunking(Method):
+    """One pass over the whole passage; its token embeddings are averaged per window, then the windows."""
+
+    kind: ClassVar[str] = "late-chunking"
+    window: int = 256
+
+    def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:  # noqa: ARG002, D102
+        if self.window < 1:
+            raise ValueError(f"window must be at least 1, not {self.window}.")
+        if model.truncate_dim is not None or any(isinstance(module, Dense) for module in model):
+            raise ValueError(
+                "late-chunking averages token embeddings: it cannot be used with truncate_dim or a Dense module."
+            )
+
+    def encode(self, model: SentenceTransformer, texts: Sequence[str], **options: Any) -> Vectors:  # noqa: D102
+        with uncalibrated(model):
+            features: Any = model.encode_document(list(texts), output_value=None, **options)
+        tokens = [one["token_embeddings"][one["attention_mask"].bool()] for one in features]
+        pooled = [torch.stack([part.float().mean(0) for part in one.split(self.window)]).mean(0) for one in tokens]
+        vectors = torch.nn.functional.normalize(torch.stack(pooled), dim=1)
+        return list(vectors.cpu().numpy()[:, None])
+
+
+@dataclass(frozen=True)
+class Bm25(Method):
+    """BM25 by bm25s: words, no vectors. Where its scores differ by position, the data does, not a model."""
+
+    kind: ClassVar[str] = "bm25"
+    k1: float = 1.5
+    b: float = 0.75
+
+    def rank(self, corpus: Mapping[str, str], queries: Sequence[str], depth: int) -> Iterator[list[str]]:
+        """The best `depth` documents that share a word with each query; equal scores in order of id."""
+        import bm25s
+
+        ids = sorted(corpus)
+        index = bm25s.BM25(method="lucene", k1=self.k1, b=self.b)
+        index.index([words(corpus[name]) for name in ids], show_progress=False)
+        for query in queries:
+            scores = index.get_scores(words(query)) if words(query) else np.zeros(len(ids), dtype=np.float32)
+            best = np.lexsort((np.arange(len(ids)), -scores.astype(np.float64).round(6)))[:depth]
+            yield [ids[place] for place in best if scores[place] > 0]
+
+
+# Chonkie's own, and those of scripts without spaces, which it would not cut at all.
+_DELIMITERS = [". ", "! ", "? ", "\n", "。", "！", "？"]
+
+BASELINES: dict[str, type[Method]] = {
+    method.kind: method for method in (Plain, SegmentAverage, WindowAverage, LateChunking, ChunksMax, Bm25)
+}
+
+
+def baseline(name: str, **options: Any) -> Method:
+    """A baseline by its name, e.g. `baseline("window-average", window=128)`."""
+    if name not in BASELINES:
+        raise ValueError(f"There is no baseline {name!r}; there are {', '.join(BASELINES)}.")
+    known = {field.name for field in fields(BASELINES[name])}
+    return BASELINES[name](**{option: value for option, value in options.items() if option in known})
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words; in scripts without spaces each character is one."""
+    import re
+
+    return re.findall(r"[㐀-鿿豈-﫿぀-ヿ가-힯]|[^\W㐀-鿿豈-﫿぀-ヿ가-힯]+", text.lower())
+
+
+def windows(model: SentenceTransformer, text: str, size: int) -> list[str]:
+    """A text cut every `size` tokens, without overlap."""
+    if size < 1:
+        raise ValueError(f"window must be at least 1, not {size}.")
+    tokens = model.tokenizer(
+        text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False
+    )
+    places = [place for place in tokens["offset_mapping"] if place[1] > place[0]]
+    cuts = [places[start][0] for start in range(0, len(places), size)] or [0]
+    return [text[start:end] for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def room_for_text(model: SentenceTransformer, prompt: str | None = None) -> int:
+    """How many tokens of a text a model reads, besides its special tokens and the prompt."""
+    tokenizer = model.tokenizer
+    used: int = tokenizer.num_special_tokens_to_add()
+    text = prompt if prompt is not None else model.prompts.get("document", "")
+    used += len(tokenizer(text or "", add_special_tokens=False, verbose=False)["input_ids"])
+    return max(1, (model.max_seq_length or 512) - used)
+
+
+def check_window(model: SentenceTransformer, window: int, prompt: str | None) -> None:
+    """Refuse windows of which the model would cut off the end."""
+    room = room_for_text(model, prompt)
+    if not 1 <= window <= room:
+        raise ValueError(f"window must be between 1 and {room}, which is what the model reads of a text, not {window}.")
+
+
+@contextlib.contextmanager
+def uncalibrated(model: SentenceTransformer) -> Iterator[None]:
+    """The plain model for a while, whatever calibration it has."""
+    if calibration_of(model) is None:
+        yield
+    else:
+        with calibrated(model, Calibration(strength=0.0)):
+            yield
+
+
+def _encode(model: SentenceTransformer, texts: Sequence[str], **options: Any) -> NDArray[np.float32]:
+    vectors: torch.Tensor = model.encode_document(list(texts), convert_to_tensor=True, **options)
+    array: NDArray[np.float32] = vectors.float().cpu().numpy()
+    return array
+
+
+def _encode_pieces(model: SentenceTransformer, pieces: list[list[str]], **options: Any) -> Vectors:
+    """The vectors of the pieces of each text, all pieces in one call."""
+    with uncalibrated(model):
+        vectors = _encode(model, [piece for group in pieces for piece in group], **options)
+    return np.split(vectors, np.cumsum([len(group) for group in pieces])[:-1])
+
+
+def _average(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    mean = vectors.mean(axis=0, keepdims=True)
+    averaged: NDArray[np.float32] = mean / max(float(np.linalg.norm(mean)), 1e-12)
+    return averaged
+
+
+def _semantic_chunker(method: SegmentAverage, model: SentenceTransformer) -> Any:
+    try:
+        from chonkie import SemanticChunker
+        from chonkie.embeddings import SentenceTransformerEmbeddings
+    except ImportError as error:
+        raise ImportError("segment-average needs Chonkie: pip install 'evenspan[eval]'") from error
+    embedder: Any = method.embedder
+    if embedder == "self":
+        embedder = SentenceTransformerEmbeddings(model)
+    elif _is_folder(embedder):
+        embedder = SentenceTransformerEmbeddings(SentenceTransformer(embedder))
+    try:
+        return SemanticChunker(embedder, threshold=method.threshold, chunk_size=method.chunk_size, delim=_DELIMITERS)
+    except Exception as error:
+        raise OSError(
+            f"Cannot load the chunker's embedder {method.embedder!r}: {error}. Name a local SentenceTransformer folder, "
+            "or 'self' for the model under test."
+        ) from error
+
+
+def _is_folder(name: str) -> bool:
+    from pathlib import Path
+
+    return Path(name).is_dir()

@@ -1,0 +1,142 @@
+"""What an evaluation found, and everything needed to repeat it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evenspan.evaluation.benchmark import Scoring
+from evenspan.evaluation.cache import write_whole
+
+if TYPE_CHECKING:
+    import pandas
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class GroupScore:
+    """Scores of the queries of one group, with 95 % bootstrap intervals where there are enough of them.
+
+    `ndcg` and `recall` are at 10; `scores` has every cut that was asked for.
+    """
+
+    ndcg: float
+    recall: float
+    count: int
+    ndcg_interval: Interval | None = None
+    recall_interval: Interval | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class QueryScore:
+    """Scores of one query."""
+
+    collection: str
+    query: str
+    groups: tuple[str, ...]
+    position: float | None
+    length: int | None
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """Scores of one method on one benchmark, between 0 and 1.
+
+    Attributes:
+        benchmark: its name.
+        scoring: by whose rules its figures are made, see `Benchmark.scoring`.
+        method: `"none"`, a calibration's string, or a baseline with its settings.
+        ndcg: nDCG@10 over all queries (for NanoBEIR the mean over its sets).
+        recall: Recall@10 likewise.
+        groups: the same for each position group, bin or set.
+        harmonic_mean: HM of the groups' nDCG@10; None without position groups.
+        psi: position sensitivity index, 1 − min / max of the groups' nDCG@10.
+        intervals: 95 % bootstrap intervals of `ndcg`, `recall`, `harmonic_mean` and `psi`.
+        more: scores at other cuts, and what a benchmark's own scoring adds (PosIR's length buckets).
+        vectors_per_document: what a document costs in the index.
+        notes: what to know before trusting a figure.
+        setting: model, revision, versions, prompts, seed.
+        per_query: the scores of each query.
+    """
+
+    benchmark: str
+    scoring: Scoring
+    method: str
+    ndcg: float
+    recall: float
+    groups: Mapping[str, GroupScore]
+    harmonic_mean: float | None
+    psi: float | None
+    intervals: Mapping[str, Interval | None]
+    more: Mapping[str, float]
+    vectors_per_document: float
+    notes: tuple[str, ...]
+    setting: Mapping[str, Any]
+    per_query: tuple[QueryScore, ...] = field(repr=False, default=())
+
+    def to_dict(self, per_query: bool = True) -> dict[str, Any]:
+        """All fields as JSON-ready values."""
+        values = asdict(self)
+        if not per_query:
+            del values["per_query"]
+        return values
+
+    def to_json(self, per_query: bool = True) -> str:
+        """The same result always gives the same text: nothing in it depends on when or how fast it was computed."""
+        return json.dumps(self.to_dict(per_query), indent=2, sort_keys=True, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> EvaluationResult:
+        """The inverse of `to_dict`."""
+        groups = {name: GroupScore(**_tuples(group)) for name, group in values["groups"].items()}
+        per_query = tuple(QueryScore(**{**row, "groups": tuple(row["groups"])}) for row in values.get("per_query", ()))
+        rest = {
+            "groups": groups,
+            "per_query": per_query,
+            "intervals": _tuples(values["intervals"]),
+            "notes": tuple(values["notes"]),
+        }
+        return cls(**{**values, **rest})
+
+    @classmethod
+    def read(cls, path: str | Path) -> EvaluationResult:
+        """A result from a file that `write` made."""
+        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+
+    def write(self, path: str | Path) -> None:
+        """Write the result as JSON, whole or not at all."""
+        write_whole(Path(path), (self.to_json() + "\n").encode())
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The scores of each query as a table."""
+        import pandas
+
+        rows = [
+            {
+                "collection": row.collection,
+                "query": row.query,
+                "groups": "|".join(row.groups),
+                "position": row.position,
+                "length": row.length,
+                **row.scores,
+            }
+            for row in self.per_query
+        ]
+        return pandas.DataFrame(rows)
+
+
+def file_name(method: str) -> str:
+    """A method's name as the name of a file."""
+    return re.sub(r"[^\w.,=+-]", "_", method)
+
+
+def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no tuples: intervals come back as lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

@@ -1,0 +1,69 @@
+"""Data sets of the hub, or local copies of them in the hub's own layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def read_split(
+    repository: str, split: str, columns: Sequence[str], *, config: str | None = None, path: str | Path | None = None
+) -> list[dict[str, Any]]:
+    """The rows of one split of a data set, read with `datasets`, which shows its progress.
+
+    Args:
+        repository: name of the data set on the hub.
+        split: of the data set.
+        columns: the columns to read; the error for a missing one names those there are.
+        config: of the data set, where it has several.
+        path: a local copy in the hub's own layout; None to take it from the hub or its cache.
+    """
+    import datasets
+
+    _check_copy(repository, path)
+    try:
+        table = datasets.load_dataset(str(path or repository), config, split=split)
+    except (ConnectionError, FileNotFoundError, datasets.exceptions.DatasetNotFoundError) as error:
+        raise OSError(how_to_provide(repository, path)) from error
+    missing = [column for column in columns if column not in table.column_names]
+    if missing:
+        raise ValueError(
+            f"{path or repository}, split {split!r}: column {missing[0]!r} is missing; "
+            f"there are {', '.join(table.column_names)}."
+        )
+    rows: list[dict[str, Any]] = table.select_columns(list(columns)).to_list()
+    return rows
+
+
+def find_file(repository: str, file: str, path: str | Path | None = None) -> Path:
+    """One file of a data set, downloaded if need be."""
+    _check_copy(repository, path)
+    if path is not None:
+        found = Path(path, file)
+        if not found.is_file():
+            raise FileNotFoundError(f"The copy of {repository} at {path} has no {file}.")
+        return found
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(repository, file, repo_type="dataset"))
+    except (LocalEntryNotFoundError, HfHubHTTPError) as error:
+        raise OSError(how_to_provide(repository, path)) from error
+
+
+def _check_copy(repository: str, path: str | Path | None) -> None:
+    if path is not None and not Path(path).is_dir():
+        raise FileNotFoundError(f"{path} is no folder: `path` names a local copy of the data set {repository}.")
+
+
+def how_to_provide(repository: str, path: str | Path | None) -> str:
+    """What to do when a data set cannot be had."""
+    if path is not None:
+        return f"{path} is no copy of {repository}: it must have the layout of the data set on the hub."
+    return (
+        f"Cannot get the data set {repository!r}: the hub cannot be reached and it is not in the local cache. Where "
+        f"there is a connection run `hf download {repository} --repo-type dataset --local-dir DIR`, then load it with "
+        "path=DIR (on the command line: --option path=DIR)."
+    )
