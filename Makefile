@@ -40,8 +40,8 @@ format: $(INSTALLED)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(INSTALLED)  ## attention per basket, before and after calibration
-	$(BIN)/python examples/demo.py
+demo: $(INSTALLED)  ## the bias and its cure, in two minutes
+	$(BIN)/evenspan demo
 
 benchmark: $(INSTALLED)  ## what calibration, search and scoring cost on this machine
 	$(BIN)/python benchmarks/overhead.py

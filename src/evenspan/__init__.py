@@ -10,6 +10,7 @@ from evenspan.calibration import Calibration
 if TYPE_CHECKING:
     from evenspan.inspection import Inspection, inspect_model
     from evenspan.loading import load
+    from evenspan.miniatures import miniature
     from evenspan.models import calibrate, calibrated, calibration_of, restore
 
 __version__ = "0.1.0"
@@ -21,6 +22,7 @@ __all__ = [
     "calibration_of",
     "inspect_model",
     "load",
+    "miniature",
     "restore",
 ]
 
@@ -29,6 +31,7 @@ _HOME = {
     "Inspection": "inspection",
     "inspect_model": "inspection",
     "load": "loading",
+    "miniature": "miniatures",
     "calibrate": "models",
     "calibrated": "models",
     "calibration_of": "models",

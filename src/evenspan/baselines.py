@@ -19,6 +19,7 @@ from sentence_transformers.base.modules import Dense
 
 from evenspan.calibration import Calibration
 from evenspan.inspection import inspect_model
+from evenspan.loading import MINIATURE, load
 from evenspan.models import calibrated, calibration_of
 
 Vectors = list[NDArray[np.float32]]  # one (vectors, dimensions) array for each text
@@ -265,8 +266,8 @@ def _semantic_chunker(method: SegmentAverage, model: SentenceTransformer) -> Any
     embedder: Any = method.embedder
     if embedder == "self":
         embedder = SentenceTransformerEmbeddings(model)
-    elif _is_folder(embedder):
-        embedder = SentenceTransformerEmbeddings(SentenceTransformer(embedder))
+    elif _is_folder(embedder) or embedder.startswith(MINIATURE):
+        embedder = SentenceTransformerEmbeddings(load(embedder))
     try:
         return SemanticChunker(embedder, threshold=method.threshold, chunk_size=method.chunk_size, delim=_DELIMITERS)
     except Exception as error:

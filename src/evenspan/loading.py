@@ -22,6 +22,7 @@ from evenspan.modules import SAVED_CALIBRATION, CalibratedTransformer, without_n
 _HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 # Everything a model needs and nothing that runs code or is pickled.
 _DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "README.md"]
+MINIATURE = "miniature:"
 _ROUTER = "router_config.json"
 _PLAIN_CLASS = f"{Transformer.__module__}.{Transformer.__name__}"
 _CALIBRATED_CLASS = f"{CalibratedTransformer.__module__}.{CalibratedTransformer.__name__}"
@@ -33,13 +34,17 @@ def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransfo
     Also loads `gte-multilingual-base` and other checkpoints of `model_type: "new"` natively, without remote code.
 
     Args:
-        path_or_name: a folder or the name of a model on the hub.
+        path_or_name: a folder, the name of a model on the hub, or `miniature:cls` or `miniature:last`.
         **kwargs: passed on to `SentenceTransformer`.
 
     Example:
         >>> model = load("BAAI/bge-m3", device="cuda")  # doctest: +SKIP
     """
     name = os.fspath(path_or_name)
+    if name.startswith(MINIATURE):
+        from evenspan.miniatures import miniature
+
+        return miniature(name.removeprefix(MINIATURE), **kwargs)  # type: ignore[arg-type]
     hub = {option: kwargs[option] for option in _HUB_OPTIONS if option in kwargs}
     config = _read_json(name, "config.json", hub)
     _refuse_other_model_types(name, _read_json(name, "config_sentence_transformers.json", hub) or {})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 
 from evenspan import __version__
-from evenspan.cli import evaluate, inspect, reproduce
+from evenspan.cli import demo, evaluate, inspect, reproduce
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,9 +19,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"evenspan {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (inspect, evaluate, reproduce):
+    for command in (demo, inspect, evaluate, reproduce):
         command.add_parser(commands)
     options = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):  # a narrow encoding must not cost the result of long work
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         status: int = options.run(options)
     except KeyboardInterrupt:

@@ -28,12 +28,16 @@ def add_parser(commands: Any) -> None:
         "paired significance of each difference. Without --calibration and --baseline it is the model's "
         "own calibration, if it was saved with one, or else the default one.",
     )
-    parser.add_argument("model", metavar="MODEL", help="a model folder, or a name on the Hugging Face hub")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a model folder, a name on the Hugging Face hub, or miniature:cls or miniature:last",
+    )
     parser.add_argument(
         "--benchmark",
         required=True,
         metavar="NAME|DIR",
-        help="fineweb-posq, squad-posq, posir, nanobeir, a folder in BEIR layout, or a file in SQuAD format",
+        help="fineweb-posq, squad-posq, posir, nanobeir, generated, a folder in BEIR layout, or a file in SQuAD format",
     )
     parser.add_argument(
         "--option",

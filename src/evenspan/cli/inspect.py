@@ -17,7 +17,11 @@ def add_parser(commands: Any) -> None:
         description="Say whether a model can be calibrated or why not, which token is pooled, which layers would be "
         "calibrated, how many tokens the model reads and which attention runs. Exits with 1 if it cannot.",
     )
-    parser.add_argument("model", metavar="MODEL", help="a model folder, or a name on the Hugging Face hub")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a model folder, a name on the Hugging Face hub, or miniature:cls or miniature:last",
+    )
     parser.add_argument("--calibration", type=calibration, default=Calibration(), help=CALIBRATION_HELP)
     parser.add_argument("--json", action="store_true", help="print a JSON object instead of text")
     parser.set_defaults(run=run)

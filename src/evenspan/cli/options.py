@@ -20,6 +20,7 @@ def calibration(text: str) -> Calibration:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+MODEL_HELP = "a model folder, a name on the Hugging Face hub, or miniature:cls or miniature:last"
 CALIBRATION_HELP = (
     "a calibration such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64'; what is left out takes its "
     f"default (default: '{Calibration()}')"

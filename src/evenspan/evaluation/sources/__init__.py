@@ -17,6 +17,7 @@ SOURCES = {
     "squad-posq": ("squad", "load_squad_posq"),
     "posir": ("posir", "load_posir"),
     "nanobeir": ("nanobeir", "load_nanobeir"),
+    "generated": ("generated", "load_generated"),
 }
 
 
