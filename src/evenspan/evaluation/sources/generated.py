@@ -38,7 +38,7 @@ class _Paragraph:
 
 
 def load_generated(
-    documents: int = 100, tokens: int = 1024, seed: int = 0, mode: Literal["paired", "single"] = "paired"
+    documents: int = 60, tokens: int = 600, seed: int = 0, mode: Literal["paired", "single"] = "paired"
 ) -> Benchmark:
     """Generate documents and questions, the same for the same arguments on every machine.
 
