@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from evenspan.baskets import Baskets
+from evenspan.calibration import Calibration
+from evenspan.rows import replace_rows
 
 
 def basket_numbers(baskets: Baskets, row: int) -> list[int]:
@@ -54,15 +56,19 @@ def test_baskets_that_nothing_can_fill_take_no_room() -> None:
 
 def test_packed_texts_without_tokens_do_no_harm() -> None:
     """Their pooled position is another text's; what is written there must be that text's row."""
-    from evenspan.attention import _replace_rows
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 1, 2, 90, 8)
 
-    for lengths in ((0, 40, 50), (40, 0, 50), (40, 50, 0)):
+    def written(pooling: str, *lengths: int) -> torch.Tensor:
         cumulative = torch.tensor([0, *lengths]).cumsum(0)
-        baskets = Baskets.from_lengths(cumulative, 90, 50, "last", 16)
-        rows = torch.arange(1.0, 4.0).view(3, 1, 1)
-        output = _replace_rows(torch.zeros(1, 90, 1, 1), rows, baskets).flatten()
-        written = [number + 1.0 for number, length in enumerate(lengths) if length]
-        assert output[output != 0].tolist() == written
+        baskets = Baskets.from_lengths(cumulative, 90, 50, pooling, 16)
+        return replace_rows(torch.zeros(1, 90, 2, 8), query, key, value, baskets, Calibration(), 0.3)
+
+    for pooling, places in (("last", [39, 89]), ("cls", [0, 40])):
+        expected = written(pooling, 40, 50)
+        assert (expected.flatten(0, 1).flatten(1).abs().sum(dim=1) > 0).nonzero().flatten().tolist() == places
+        for lengths in ((0, 40, 50), (40, 0, 50), (40, 50, 0)):
+            torch.testing.assert_close(written(pooling, *lengths), expected)
 
 
 def test_rows_shorter_than_a_basket_are_left_alone() -> None:

@@ -222,6 +222,16 @@ def test_notebook(tmp_path) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.parametrize(("documents", "tokens"), [(60, 600), (40, 2000), (100, 1024)])
+def test_the_generated_benchmark_is_neither_too_easy_nor_too_hard(model, documents, tokens, report) -> None:
+    benchmark = load_benchmark("generated", documents=documents, tokens=tokens)
+    for method in ("none", "bm25"):
+        score = evaluate(model, benchmark, method=method, **QUICK).ndcg
+        report(f"generated, {documents} × {tokens}, {method}: nDCG@10 {100 * score:.1f}")
+        assert 0.4 < score < 0.95
+
+
+@pytest.mark.real
 @pytest.mark.skipif(not NEWWIKI.is_dir(), reason="needs newwiki-long-en beside the project")
 @pytest.mark.parametrize(("pooling", "floor"), [("cls", 0.61), ("last", 0.59)])
 def test_floors_on_real_data(pooling, floor, report) -> None:

@@ -8,6 +8,7 @@ options, three dtypes, grouped heads, and scores as extreme as they come. A samp
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from collections import defaultdict
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from evenspan.attention import CalibratedPass, attach, calibrated_attention
 from evenspan.baskets import Baskets
 from evenspan.calibration import Calibration
 
+DEVICE = os.environ.get("EVENSPAN_TEST_DEVICE", "cpu")  # with "cuda" the fused kernels are what is checked
 LAYOUTS = ("right", "left", "packed")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 VARIANTS = ("soft", "uniform", "hard")
@@ -108,13 +110,14 @@ def pooled_rows(case: Case) -> np.ndarray:
             start = 0 if case.layout == "right" else longest - length
             mask[row, start : start + length] = 1
         baskets = Baskets.from_mask(mask, case.pooling, case.setting.basket_size)
-    query, key, value = (batch(tensors, case.layout) for tensors in (case.query, case.key, case.value))
+    baskets = baskets.to(DEVICE)
+    query, key, value = (batch(tensors, case.layout).to(DEVICE) for tensors in (case.query, case.key, case.value))
     module = StubAttention()
     attach([module])
     output, _ = calibrated_attention(
         module, query, key, value, None, CalibratedPass(case.setting, baskets), scaling=0.5, softcap=case.softcap
     )
-    return output.flatten(0, 1)[baskets.pooled].double().numpy()
+    return output.flatten(0, 1)[baskets.pooled].double().cpu().numpy()
 
 
 class StubAttention(nn.Module):

@@ -6,11 +6,14 @@ as it has tokens. Both layouts then share the same maths, and no shape depends o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+from evenspan.kernels import fused_geometry, fuses_geometry
 
 PoolingToken = Literal["cls", "last"]
 
@@ -29,8 +32,7 @@ class Baskets:
         filled: which slots hold a token.  # (rows, baskets, basket_size)
         present: which baskets exist: the pooling token's, the first token's, the content ones.  # (rows, 2 + baskets)
         active: which sequences are calibrated at all.  # (rows,)
-        row_of_key: the sequence a key belongs to.  # (keys,)
-        basket_of_key: the basket a key belongs to; padding has the number after the last.  # (keys,)
+        keys: how many keys the batch has, padding included.
         longest: columns of a padded batch, tokens of the longest sequence of a packed one.
         packed: whether sequences stand one behind the other without padding.
     """
@@ -41,8 +43,7 @@ class Baskets:
     filled: Tensor
     present: Tensor
     active: Tensor
-    row_of_key: Tensor
-    basket_of_key: Tensor
+    keys: int
     longest: int
     packed: bool
 
@@ -54,16 +55,21 @@ class Baskets:
 
         The pooling token is the first or the last valid token, unless `pooled_column` says otherwise.  # (rows,)
         """
+        rows, columns = mask.shape
+        sizes = _Sizes.of(columns, basket_size)
+        if fuses_geometry(mask):
+            tensors = fused_geometry(mask, None, pooled_column, pooling, basket_size, *sizes)
+            return cls(*tensors, rows * columns, columns, packed=False)
         valid = mask.bool()
-        rows, columns = valid.shape
         start = torch.arange(rows, device=mask.device) * columns
         first_column = valid.int().argmax(dim=1)
         if pooled_column is None:
             last_column = columns - 1 - valid.flip(1).int().argmax(dim=1)
             pooled_column = first_column if pooling == "cls" else last_column
-        row_of_key = torch.arange(rows, device=mask.device).repeat_interleave(columns, output_size=rows * columns)
+        row_of_key = _row_of_key(rows, columns, mask.device)
         pooled, first = start + pooled_column, start + first_column
-        return cls._build(valid.flatten(), row_of_key, pooled, first, pooling, basket_size, columns, packed=False)
+        tensors = _geometry(valid.flatten(), row_of_key, pooled, first, pooling, basket_size, sizes)
+        return cls(*tensors, rows * columns, columns, packed=False)
 
     @classmethod
     def from_lengths(
@@ -76,59 +82,94 @@ class Baskets:
         pooled: Tensor | None = None,
     ) -> Baskets:
         """Baskets of a packed batch from its cumulative lengths, 0 first.  # (rows + 1,)"""
+        sizes = _Sizes.of(longest, basket_size)
+        if fuses_geometry(cumulative):
+            tensors = fused_geometry(None, cumulative, pooled, pooling, basket_size, *sizes)
+            return cls(*tensors, tokens, longest, packed=True)
         key = torch.arange(tokens, device=cumulative.device)
         start, end = cumulative[:-1].long(), cumulative[1:].long()
-        row_of_key = torch.searchsorted(end, key, right=True)
         if pooled is None:
-            pooled = start if pooling == "cls" else (end - 1).clamp(min=0)  # a text without tokens may come first
+            # A text without tokens may come first or last: it gets another text's position, and is not active.
+            pooled = start.clamp(max=tokens - 1) if pooling == "cls" else (end - 1).clamp(min=0)
+        row_of_key = torch.searchsorted(end, key, right=True)
         valid = torch.ones_like(key, dtype=torch.bool)
-        return cls._build(valid, row_of_key, pooled, start, pooling, basket_size, longest, packed=True)
+        tensors = _geometry(valid, row_of_key, pooled, start, pooling, basket_size, sizes)
+        return cls(*tensors, tokens, longest, packed=True)
+
+    @cached_property
+    def row_of_key(self) -> Tensor:
+        """The sequence a key belongs to.  # (keys,)"""
+        rows = self.pooled.shape[0]
+        if not self.packed:
+            return _row_of_key(rows, self.keys // max(rows, 1), self.pooled.device)
+        key = torch.arange(self.keys, device=self.pooled.device)
+        return torch.searchsorted(self.first, key, right=True) - 1
+
+    @cached_property
+    def basket_of_key(self) -> Tensor:
+        """The basket a key belongs to; padding has the number after the last.  # (keys,)"""
+        baskets = self.slots.shape[1]
+        spare = self.keys  # what does not exist is written there, and dropped
+        number = torch.arange(CONTENT, CONTENT + baskets, device=self.slots.device).view(1, -1, 1)
+        found = torch.full((self.keys + 1,), CONTENT + baskets, dtype=torch.long, device=self.slots.device)
+        found = found.scatter(
+            0, torch.where(self.filled, self.slots, spare).flatten(), number.expand_as(self.slots).flatten()
+        )
+        # A packed text without tokens has another text's position, which is not its own.
+        own = self.row_of_key[self.pooled] == torch.arange(self.pooled.shape[0], device=self.pooled.device)
+        for basket, place in ((POOLED, self.pooled), (FIRST, self.first)):
+            found = found.index_fill(0, torch.where(own & self.present[:, basket], place, spare), basket)
+        return found[:-1]
+
+    def to(self, device: torch.device | str) -> Baskets:
+        """The same on another device."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved: dict[str, Any] = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
+
+
+class _Sizes(NamedTuple):
+    baskets: int
+    slots_each: int
 
     @classmethod
-    def _build(
-        cls,
-        valid: Tensor,
-        row_of_key: Tensor,
-        pooled: Tensor,
-        first: Tensor,
-        pooling: PoolingToken,
-        basket_size: int,
-        longest: int,
-        packed: bool,
-    ) -> Baskets:
-        rows, (keys,) = pooled.shape[0], valid.shape
-        key = torch.arange(keys, device=valid.device)
-        is_pooled = key == pooled[row_of_key]
-        is_first = (key == first[row_of_key]) & ~is_pooled & valid & (pooling == "last")
-        content = valid & ~is_pooled & ~is_first
+    def of(cls, longest: int, basket_size: int) -> _Sizes:
+        """How many baskets the longest sequence can have; what no sequence can fill needs no room."""
+        return cls(max(1, -(-(longest - 1) // basket_size)), min(basket_size, max(longest, 1)))
 
-        per_row = torch.zeros(rows, dtype=torch.long, device=valid.device)
-        count = per_row.index_add(0, row_of_key, content.long())
-        before = count.cumsum(0) - count  # content tokens in earlier rows
-        rank = content.long().cumsum(0) - 1 - before[row_of_key]  # place among the row's content
 
-        slots_each = min(basket_size, max(longest, 1))  # what no sequence can fill needs no room
-        baskets = max(1, -(-(longest - 1) // basket_size))
-        width = baskets * slots_each
-        # Keys that are no content are written to one spare slot at the end, which is then dropped.
-        place = torch.where(content, row_of_key * width + rank, rows * width)
-        slots = torch.zeros(rows * width + 1, dtype=torch.long, device=valid.device).scatter(0, place, key)[:-1]
-        slots = slots.view(rows, baskets, slots_each)
-        filled = torch.arange(width, device=valid.device).expand(rows, width) < count.unsqueeze(1)
-        filled = filled.view(rows, baskets, slots_each)
+def _row_of_key(rows: int, columns: int, device: torch.device) -> Tensor:
+    return torch.arange(rows, device=device).repeat_interleave(columns, output_size=rows * columns)
 
-        padding = baskets + CONTENT
-        alone = torch.where(is_pooled & valid, POOLED, torch.where(is_first, FIRST, padding))
-        has_first = (first != pooled) & (pooling == "last")
-        return cls(
-            pooled=pooled,
-            first=first,
-            slots=slots,
-            filled=filled,
-            present=torch.cat([valid[pooled].unsqueeze(1), has_first.unsqueeze(1), filled.any(dim=2)], dim=1),
-            active=(count >= basket_size) & valid[pooled],
-            row_of_key=row_of_key,
-            basket_of_key=torch.where(content, rank // basket_size + CONTENT, alone),
-            longest=longest,
-            packed=packed,
-        )
+
+def _geometry(
+    valid: Tensor,
+    row_of_key: Tensor,
+    pooled: Tensor,
+    first: Tensor,
+    pooling: PoolingToken,
+    basket_size: int,
+    sizes: _Sizes,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The tensors of `Baskets` from what is a token and where the pooling and first tokens stand."""
+    rows, (keys,) = pooled.shape[0], valid.shape
+    key = torch.arange(keys, device=valid.device)
+    is_pooled = key == pooled[row_of_key]
+    is_first = (key == first[row_of_key]) & ~is_pooled & valid & (pooling == "last")
+    content = valid & ~is_pooled & ~is_first
+
+    per_row = torch.zeros(rows, dtype=torch.long, device=valid.device)
+    count = per_row.index_add(0, row_of_key, content.long())
+    before = count.cumsum(0) - count  # content tokens in earlier rows
+    rank = content.long().cumsum(0) - 1 - before[row_of_key]  # place among the row's content
+
+    width = sizes.baskets * sizes.slots_each
+    # Keys that are no content are written to one spare slot at the end, which is then dropped.
+    place = torch.where(content, row_of_key * width + rank, rows * width)
+    slots = torch.zeros(rows * width + 1, dtype=torch.long, device=valid.device).scatter(0, place, key)[:-1]
+    slots = slots.view(rows, *sizes)
+    filled = torch.arange(width, device=valid.device).expand(rows, width) < count.unsqueeze(1)
+    filled = filled.view(rows, *sizes)
+    has_first = (first != pooled) & (pooling == "last")
+    present = torch.cat([valid[pooled].unsqueeze(1), has_first.unsqueeze(1), filled.any(dim=2)], dim=1)
+    return pooled, first, slots, filled, present, (count >= basket_size) & valid[pooled]

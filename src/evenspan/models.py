@@ -14,6 +14,7 @@ from torch import nn
 from evenspan.attention import attach, detach
 from evenspan.baskets import PoolingToken
 from evenspan.calibration import Calibration
+from evenspan.last_layer import attach_pooled, detach_pooled
 from evenspan.layers import AttentionLayers
 from evenspan.modules import CalibratedSentenceTransformer, CalibratedTransformer, calibrated_module
 from evenspan.passes import CalibratedCalls, try_out
@@ -51,9 +52,13 @@ def calibrate(
     pipeline = Pipeline.of(model)
     layers = pipeline.layers()
     chosen = calibration.choose_layers(layers.full, len(layers.modules))
+    pooled_layer = pipeline.pooled_layer(layers, chosen)
     # Nothing was changed up to here, and nothing below can fail.
     detach(pipeline.transformer.model)
+    detach_pooled(pipeline.transformer.model.modules())
     attach(layers.modules[index] for index in chosen)
+    if pooled_layer is not None:
+        attach_pooled(pooled_layer)
     module: Any = pipeline.transformer
     module.__class__ = CalibratedTransformer
     module.calls = CalibratedCalls(calibration, pipeline.pooling_token, len(chosen))
@@ -70,6 +75,7 @@ def restore(model: SentenceTransformer) -> SentenceTransformer:
     module: Any = calibrated_module(_sentence_transformer(model))
     if module is not None:
         detach(module.model)
+        detach_pooled(module.model.modules())
         for name in CalibratedTransformer.STATE:
             delattr(module, name)
         module.__class__ = Transformer

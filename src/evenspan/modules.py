@@ -44,7 +44,8 @@ class CalibratedTransformer(Transformer):
     STATE = ("calls", "calibrated_layers", "default_task", "pooling_reference")
 
     # `calibrate` overrules `task`: encode() uses it for calls that name the query prompt.
-    forward_kwargs = {"task", "calibrate"}
+    # `pooled_only` allows its last layer to compute the pooled rows alone: for calls that return nothing else.
+    forward_kwargs = {"task", "calibrate", "pooled_only"}
 
     calls: CalibratedCalls
     calibrated_layers: tuple[int, ...]
@@ -53,7 +54,12 @@ class CalibratedTransformer(Transformer):
     pooling_reference: tuple[Pooling]
 
     def forward(
-        self, features: dict[str, Any], task: str | None = None, calibrate: bool | None = None, **kwargs: Any
+        self,
+        features: dict[str, Any],
+        task: str | None = None,
+        calibrate: bool | None = None,
+        pooled_only: bool = False,
+        **kwargs: Any,
     ) -> dict[str, Any]:
         """Encode a batch: calibrated if it is a batch of documents, else exactly as without calibration."""
         if calibrate is None:
@@ -67,7 +73,8 @@ class CalibratedTransformer(Transformer):
                 f"The model was calibrated for {self.calls.pooling!r} pooling, but its pooling mode is now "
                 f"{pooling.pooling_mode!r}. Call evenspan.calibrate(model) again."
             )
-        return self.calls.run(plain, features, pooled=self._pooled_behind_prompt(features, pooling))
+        pooled = self._pooled_behind_prompt(features, pooling)
+        return self.calls.run(plain, features, pooled=pooled, pooled_only=pooled_only)
 
     def _pooled_behind_prompt(self, features: dict[str, Any], pooling: Pooling) -> Tensor | None:
         """Where the first-token-pooled rows are if the prompt is left out of pooling; None: at their first token.
@@ -126,6 +133,8 @@ class CalibratedSentenceTransformer(SentenceTransformer):
             self._check_parts(module, given.get("pool"))
             if is_query:
                 kwargs.setdefault("calibrate", False)
+            if given.get("output_value", "sentence_embedding") == "sentence_embedding":
+                kwargs.setdefault("pooled_only", True)
         return super().encode(*args, **kwargs)
 
     def start_multi_process_pool(self, *args: Any, **kwargs: Any) -> Any:

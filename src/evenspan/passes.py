@@ -9,9 +9,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from evenspan.attention import CalibratedPass, attach, detach
+from evenspan.attention import CalibratedPass, attach, detach, tolerance
 from evenspan.baskets import Baskets, PoolingToken
 from evenspan.calibration import Calibration
+from evenspan.last_layer import attach_pooled, detach_pooled
 
 Output = TypeVar("Output")
 
@@ -35,22 +36,29 @@ class CalibratedCalls:
         inputs: Mapping[str, Any],
         *args: Any,
         pooled: Tensor | None = None,
+        pooled_only: bool = False,
         **kwargs: Any,
     ) -> Output:
-        """Call `forward(*args, **kwargs)` on these model inputs; strength 0 is the plain call, bit for bit.
+        """Call `forward(*args, **kwargs)` on these model inputs; strength 0 is the plain call, bit for bit, and so is
+        a batch in which no sequence fills a basket.
 
         `pooled` says where each sequence's pooling token stands if it is not simply the first or last.  # (rows,)
+        `pooled_only` allows the last layer to leave out all rows but the pooled ones.
         """
-        if self.calibration.strength == 0.0:
+        if self.calibration.strength == 0.0 or self._too_short(inputs):
             return forward(*args, **kwargs)
         baskets = self._baskets(inputs, pooled)
         verify = not self._verified and not torch.compiler.is_compiling()
-        calibrated_pass = CalibratedPass(self.calibration, baskets, verify)
+        calibrated_pass = CalibratedPass(self.calibration, baskets, verify, pooled_only)
         output = forward(*args, calibrated_pass=calibrated_pass, **kwargs)
         self._check_reach(calibrated_pass.layers_done)
         if verify and bool(baskets.active.any()):
             self._verified = True
         return output
+
+    def _too_short(self, inputs: Mapping[str, Any]) -> bool:
+        longest = int(inputs["max_length_q"]) if inputs.get("cu_seq_lens_q") is not None else _shape(inputs)[1]
+        return longest - (1 if self.pooling == "cls" else 2) < self.calibration.basket_size
 
     def _check_reach(self, done: int) -> None:
         if done < self.layers:
@@ -100,8 +108,7 @@ def try_out(model: nn.Module, modules: Sequence[nn.Module], pooling: PoolingToke
         return
     attached = detach(model)
     try:
-        inputs = {"input_ids": torch.arange(1, 9, device=inner.device).unsqueeze(0)}
-        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        inputs = _made_up_tokens(inner)
         with torch.no_grad():
             try:
                 inner.forward(**inputs)
@@ -115,6 +122,37 @@ def try_out(model: nn.Module, modules: Sequence[nn.Module], pooling: PoolingToke
         detach(model)
         attach(attached)
     _tried.setdefault(model, set()).add(trial)
+
+
+def pooled_layer_works(model: nn.Module, attention: nn.Module, layer: nn.Module, pooling: PoolingToken) -> bool:
+    """Whether the last layer, run for the pooled rows alone, gives a few made-up tokens the rows that it gives in full."""
+    if model.training:
+        return False
+    inner: Any = model
+    calls = CalibratedCalls(Calibration(basket_size=2), pooling, 1)
+    attached, was_pooled = detach(model), hasattr(type(layer), "plain_class")
+    attach([attention])
+    attach_pooled(layer)
+    try:
+        inputs: dict[str, Any] = _made_up_tokens(inner)
+        with torch.no_grad():
+            full, rows = (calls.run(inner.forward, inputs, pooled_only=only, **inputs)[0] for only in (False, True))
+    except Exception:
+        return False  # where the model runs later, its layer is run in full
+    finally:
+        detach(model)
+        attach(attached)
+        if not was_pooled:
+            detach_pooled([layer])
+    place = 0 if pooling == "cls" else -1
+    scale = full[:, place].abs().max().clamp(min=1e-12)
+    left_out = not torch.equal(full, rows)
+    return left_out and bool((full[:, place] - rows[:, place]).abs().max() <= tolerance(full.dtype) * scale)
+
+
+def _made_up_tokens(model: Any) -> dict[str, Any]:
+    tokens = torch.arange(1, 9, device=model.device).unsqueeze(0)
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
 
 
 def _tokens(inputs: Mapping[str, Any]) -> Tensor:

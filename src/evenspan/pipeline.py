@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
+from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
 from torch import nn
 
 from evenspan.baskets import PoolingToken
+from evenspan.last_layer import find_layer
 from evenspan.layers import AttentionLayers
 from evenspan.modules import POOLING_TOKENS, CalibratedSentenceTransformer, CalibratedTransformer
-from evenspan.passes import try_out
+from evenspan.passes import pooled_layer_works, try_out
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Pipeline:
     transformer: Transformer
     pooling: Pooling
     pooling_token: PoolingToken
+    reads_pooled_only: bool  # whether nothing between the transformer and the vector looks at other tokens
 
     @classmethod
     def of(cls, model: object) -> Pipeline:
@@ -56,13 +59,33 @@ class Pipeline:
                 f"This model cannot be calibrated: it pools by {mode!r}, not from one token. Calibration changes what "
                 "one pooling token attends to, so it needs a model trained with 'cls' or 'lasttoken' pooling."
             )
-        return cls(transformer, pooling, POOLING_TOKENS[mode])
+        return cls(transformer, pooling, POOLING_TOKENS[mode], _reads_pooled_only(modules))
 
     def layers(self) -> AttentionLayers:
         """The attention layers of the transformer, seen to work; raises as `of` does."""
         layers = AttentionLayers.of(self.transformer.model, self.pooling_token, self.transformer.max_seq_length)
         try_out(self.transformer.model, [layers.modules[index] for index in layers.full], self.pooling_token)
         return layers
+
+    def pooled_layer(self, layers: AttentionLayers, chosen: Sequence[int]) -> nn.Module | None:
+        """The last layer, if it is calibrated and can be run for the pooled rows alone."""
+        if not self.reads_pooled_only or chosen[-1] != len(layers.modules) - 1:
+            return None
+        attention = layers.modules[-1]
+        layer = find_layer(self.transformer.model, attention)
+        if layer is None or not pooled_layer_works(self.transformer.model, attention, layer, self.pooling_token):
+            return None
+        return layer
+
+
+def _reads_pooled_only(modules: Sequence[nn.Module]) -> bool:
+    """Whether a pipeline is a transformer, its pooling, and then modules that work on the vector."""
+    vector_modules = (Normalize, LayerNorm, Dropout)
+    return isinstance(modules[1], Pooling) and all(
+        type(module) in vector_modules
+        or (type(module) is Dense and getattr(module, "module_input_name", "") == "sentence_embedding")
+        for module in modules[2:]
+    )
 
 
 def _plain_sentence_transformer(model: object) -> SentenceTransformer:

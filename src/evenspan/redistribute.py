@@ -27,7 +27,9 @@ def redistribute(scores: Tensor, baskets: Baskets, calibration: Calibration) -> 
     log_masses = basket_log_masses(scores, baskets)
     masses = torch.softmax(log_masses, dim=-1)
     targets = target_masses(masses, baskets.present, calibration)
-    weights = calibration.strength * targets + (1.0 - calibration.strength) * masses
+    # A sequence that is too short keeps its masses.
+    strength = calibration.strength * baskets.active.to(masses.dtype).unsqueeze(-1)
+    weights = strength * targets + (1.0 - strength) * masses
     return spread(scores, log_masses, weights, baskets)
 
 
@@ -36,7 +38,8 @@ def basket_log_masses(scores: Tensor, baskets: Baskets) -> Tensor:
     # Finite inside, so that a basket that does not exist has no NaN for a gradient.
     lowest = torch.finfo(scores.dtype).min
     content = scores[:, baskets.slots].masked_fill(~baskets.filled, lowest).logsumexp(dim=-1)
-    alone = torch.stack([scores[:, baskets.pooled], scores[:, baskets.first]], dim=-1)
+    first = baskets.first.clamp(max=scores.shape[1] - 1)  # that of a packed text without tokens may be behind the last
+    alone = torch.stack([scores[:, baskets.pooled], scores[:, first]], dim=-1)
     return torch.cat([alone, content], dim=-1).masked_fill(~baskets.present, -torch.inf)
 
 

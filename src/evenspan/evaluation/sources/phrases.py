@@ -12,9 +12,12 @@ PLACE_ENDS = (
     "wick worth"
 ).split()
 TYPES = (
-    "aviary bakery boathouse brewery cannery dairy dockyard foundry gallery granary greenhouse "
-    "hospital library lighthouse mill museum nursery observatory pottery printworks sawmill "
-    "school tannery theatre tollhouse weavery"
+    "abbey academy almshouse apothecary aquarium armoury arsenal aviary bakery barracks bathhouse boathouse bookshop "
+    "brewery brickworks cannery casino chapel cinema circus convent courthouse creamery dairy distillery dockyard "
+    "fishery forge fortress foundry gallery gasworks glassworks granary greenhouse gymnasium hatchery hospital hotel "
+    "icehouse laboratory laundry library lighthouse mill mint monastery museum nursery observatory orphanage "
+    "planetarium pottery printworks prison quarry racecourse ropewalk sanatorium sawmill school shipyard smokehouse "
+    "tannery tavern theatre tollhouse vineyard waterworks weavery winery workhouse zoo"
 ).split()
 FIRST_NAMES = (
     "Ada Albin Amos Beata Bruno Carla Cedric Clara Conrad Dora Edgar Edith Elias Emil Esther Felix Flora "
@@ -159,34 +162,34 @@ FACTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
 }
 
-# Sentences in between: they name no place, so that they say nothing of what is asked, and have room for much variation.
+# Sentences in between: they name no place, so that they do not answer what is asked, and have room for much variation.
 BETWEEN = (
-    "On market days about {small} people pass by, most of them in {month}.",
-    "{person} painted it {small} times and sold none of the pictures.",
-    "The path from the station is {small} minutes long and badly lit in {month}.",
+    "On market days about {small} people pass the {type}, most of them in {month}.",
+    "{person} painted the {type} {small} times and sold none of the pictures.",
+    "The path from the station to the {type} is {small} minutes long and badly lit in {month}.",
     "A dog belonging to {person} slept on the doorstep for {small} years.",
-    "In {month} the gutters froze and {person} thawed them with {small} candles.",
+    "In {month} the gutters of the {type} froze and {person} thawed them with {small} candles.",
     "School classes counted {small} swallows' nests under the eaves, as {person} had predicted.",
-    "{person} complained about the noise in {small} letters, all of which survive.",
+    "{person} complained about the noise of the {type} in {small} letters, all of which survive.",
     "The well in the yard is {small} feet deep; {person} measured it with a clothes line.",
-    "During the drought of {year} the pump was shared with {small} neighbours.",
-    "A postcard from {year} shows a cart, {small} barrels and a figure who may be {person}.",
+    "During the drought of {year} the {type} shared its pump with {small} neighbours.",
+    "A postcard of the {type} from {year} shows a cart, {small} barrels and a figure who may be {person}.",
     "Twice in {month} the road was closed, the second time for {small} days.",
-    "{person} remembers that {small} lamps were lit on feast days.",
-    "The clock has run {small} minutes late since {year}, and nobody minds.",
+    "{person} remembers that {small} lamps were lit at the {type} on feast days.",
+    "The clock of the {type} has run {small} minutes late since {year}, and nobody minds.",
     "Under the floor {person} found {small} coins and a shoe.",
-    "A quarrel over {small} yards of hedge lasted until {year}.",
-    "In the winter of {year} the stove burned {small} sacks of coal a week.",
+    "A quarrel between the {type} and {person} over {small} yards of hedge lasted until {year}.",
+    "In the winter of {year} the stove of the {type} burned {small} sacks of coal a week.",
     "Of the {small} windows on the north side, {person} broke one with a ball.",
-    "Surveyors came in {month} {year} and left {small} wooden pegs behind.",
-    "The annual supper is held in {month}; {person} brings {small} pies.",
-    "A map drawn by {person} in {year} puts the stream {small} paces too far east.",
-    "Bees were kept until {year}, in {small} hives along the wall.",
-    "When {person} retired, {small} speeches were made and one was listened to.",
-    "The oldest photograph, of {month} {year}, was exposed for {small} seconds.",
-    "An inventory of {year} lists {small} chairs, of which {person} mended most.",
-    "Travellers in {month} should bring boots; {person} lends out {small} pairs.",
-    "The bell rope was replaced in {year} after {small} years of service.",
-    "{small} subscribers paid for the bench where {person} liked to sit.",
+    "Surveyors came to the {type} in {month} {year} and left {small} wooden pegs behind.",
+    "The annual supper of the {type} is held in {month}; {person} brings {small} pies.",
+    "A map drawn by {person} in {year} puts the {type} {small} paces too far east.",
+    "Bees were kept until {year}, in {small} hives along the wall of the {type}.",
+    "When {person} left the {type}, {small} speeches were made and one was listened to.",
+    "The oldest photograph of the {type}, of {month} {year}, was exposed for {small} seconds.",
+    "An inventory of the {type} made in {year} lists {small} chairs, of which {person} mended most.",
+    "Travellers to the {type} should bring boots in {month}; {person} lends out {small} pairs.",
+    "The bell rope of the {type} was replaced in {year} after {small} years of service.",
+    "{small} subscribers paid for the bench before the {type} where {person} liked to sit.",
     "By {year} the ivy had reached step {small}, to the delight of {person}.",
 )

@@ -1,0 +1,42 @@
+"""Launch a Triton kernel again without Triton's look at every argument, which takes longer than the launch itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# What Triton compiles a kernel for: dtypes, strides, constants, and which tensors begin at multiples of 16 bytes.
+_compiled: dict[tuple[Any, ...], Any] = {}
+_MOST = 512
+
+
+def relaunch(
+    kernel: Any,
+    grid: tuple[int, int, int],
+    tensors: tuple[Tensor, ...],
+    strides: tuple[int, ...],
+    numbers: tuple[float, ...],
+    constants: tuple[Any, ...],
+    num_warps: int,
+) -> None:
+    """Launch `kernel(*tensors, *strides, *numbers, *constants)`.
+
+    The kernel must not be compiled for the values of `numbers` (floats, or integers it names in `do_not_specialize`).
+    """
+    arguments = (*tensors, *strides, *numbers, *constants)
+    if torch.compiler.is_compiling():
+        kernel[grid](*arguments, num_warps=num_warps)
+        return
+    seen = tuple((tensor.dtype, tensor.data_ptr() % 16 == 0) for tensor in tensors)
+    key = (kernel, tensors[0].device.index, seen, strides, constants)
+    found = _compiled.get(key)
+    if found is not None:
+        found[grid](*arguments)
+        return
+    compiled = kernel[grid](*arguments, num_warps=num_warps)
+    if compiled is not None:  # the interpreter compiles nothing
+        if len(_compiled) >= _MOST:
+            _compiled.clear()
+        _compiled[key] = compiled

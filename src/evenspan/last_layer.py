@@ -1,0 +1,109 @@
+"""The last layer, run for the pooled rows alone: nothing else of its output is ever read by a pooling token's vector.
+
+A layer whose family is known gets a class of its own here, by `attach_pooled`, and does so in calls whose
+`CalibratedPass` asks for `pooled_only`. All other calls run the layer in full.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from evenspan.attention import CalibratedPass, refuse_unknown_scores
+from evenspan.baskets import Baskets
+from evenspan.families import family_of, layer_class
+from evenspan.rows import calibrated_rows
+
+
+class _PooledLayer(nn.Module):
+    """A transformer layer that can leave out all rows but the pooled ones, which then keep what they came with."""
+
+    plain_class: type[nn.Module]
+
+    def forward(
+        self, hidden_states: Tensor, *args: Any, calibrated_pass: CalibratedPass | None = None, **kwargs: Any
+    ) -> Any:
+        pooled_only = calibrated_pass is not None and calibrated_pass.pooled_only and not torch.is_grad_enabled()
+        if calibrated_pass is None or not pooled_only:
+            return super().forward(hidden_states, *args, calibrated_pass=calibrated_pass, **kwargs)
+        if calibrated_pass.verify:  # in full, for the sake of verification, but what is returned is always the same
+            super().forward(hidden_states, *args, calibrated_pass=calibrated_pass, **kwargs)
+            calibrated_pass.layers_done -= 1
+        return _pooled_rows_only(self, hidden_states, calibrated_pass, kwargs)
+
+
+def _pooled_rows_only(
+    layer: _PooledLayer, hidden: Tensor, calibrated_pass: CalibratedPass, kwargs: dict[str, Any]
+) -> Tensor:
+    family: Any = family_of(layer.plain_class)
+    attention, baskets = family.attention(layer), calibrated_pass.baskets
+    rotation = kwargs.get("position_embeddings")
+    states = family.attended(layer, hidden)
+    keys, values = family.keys_and_values(attention, states, rotation)
+    refuse_unknown_scores(keys, baskets, {"sliding_window": _window(attention)})
+    queries = family.query(attention, states.flatten(0, 1)[baskets.pooled], _pooled_rotation(rotation, hidden, baskets))
+    rows = calibrated_rows(queries, keys, values, baskets, calibrated_pass.calibration, attention.scaling)
+    calibrated_pass.layers_done += 1
+    flat = hidden.flatten(0, 1)
+    finished = family.finish(layer, flat[baskets.pooled], rows.flatten(1))
+    if baskets.packed:  # a text without tokens has another text's position, where that text's row must stand
+        finished = finished[baskets.row_of_key[baskets.pooled]]
+    return flat.index_copy(0, baskets.pooled, finished.to(hidden.dtype)).view(hidden.shape)
+
+
+def _pooled_rotation(
+    rotation: tuple[Tensor, Tensor] | None, hidden: Tensor, baskets: Baskets
+) -> tuple[Tensor, Tensor] | None:
+    """The rotary positions of the pooling tokens.  # (rows, 1, head_dim)"""
+    if rotation is None:
+        return None
+    # One row of positions may serve the whole batch.
+    shared = rotation[0].shape[0] == 1 and hidden.shape[0] > 1
+    place = baskets.pooled % hidden.shape[1] if shared else baskets.pooled
+    cos, sin = (part.flatten(0, 1)[place].unsqueeze(1) for part in rotation)
+    return cos, sin
+
+
+def _window(attention: Any) -> int | None:
+    window: int | None = getattr(attention, "sliding_window", None)
+    if not hasattr(attention, "sliding_window"):  # Mistral's stands in its config
+        window = getattr(attention.config, "sliding_window", None)
+    return window
+
+
+def find_layer(model: nn.Module, attention: nn.Module) -> nn.Module | None:
+    """The layer of a known family that has this self-attention module, or None."""
+    for module in model.modules():
+        plain = getattr(type(module), "plain_class", type(module))
+        family: Any = family_of(plain)
+        if family is not None and family.attention(module) is attention and not hasattr(module, "crossattention"):
+            return module
+    return None
+
+
+def attach_pooled(layer: nn.Module) -> None:
+    """Make a layer able to leave out rows."""
+    layer.__class__ = _pooled_class(getattr(type(layer), "plain_class", type(layer)).__name__)
+
+
+def detach_pooled(modules: Iterable[nn.Module]) -> None:
+    """Give layers their own class back."""
+    for module in modules:
+        if isinstance(module, _PooledLayer):
+            layer: Any = module
+            layer.__class__ = module.plain_class
+
+
+@functools.cache
+def _pooled_class(name: str) -> type[nn.Module]:
+    # Named as the layer it stands for, and found under that name in this module by pickle: see __getattr__.
+    plain = layer_class(name)
+    return type(name, (_PooledLayer, plain), {"plain_class": plain, "__module__": __name__})
+
+
+def __getattr__(name: str) -> type[nn.Module]:
+    return _pooled_class(name)
