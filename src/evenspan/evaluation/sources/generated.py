@@ -26,7 +26,7 @@ from evenspan.evaluation.sources.phrases import (
 )
 
 PARAGRAPH_TOKENS = 85  # at least, in the usual word-piece vocabularies
-TOKENS_PER_WORD = 85 / 62
+TOKENS_PER_WORD, TOKENS_OF_NAMES = 1.18, 13.94  # invented names make more tokens, a few times in each paragraph
 MOST_PARAGRAPHS = 6  # longer documents have longer paragraphs: one vector cannot hold any number of subjects
 QUESTIONS = 2  # for each document, on two facts of one paragraph
 SHORTEST, LONGEST = 512, 8192
@@ -61,7 +61,7 @@ def load_generated(
         raise ValueError(f"mode must be 'paired' or 'single', not {mode!r}.")
     pick = random.Random(f"evenspan generated {documents} {tokens} {seed}")  # noqa: S311 - texts, not secrets
     paragraphs = min(round(tokens / PARAGRAPH_TOKENS), MOST_PARAGRAPHS)
-    words = tokens / paragraphs / TOKENS_PER_WORD
+    words = (tokens / paragraphs - TOKENS_OF_NAMES) / TOKENS_PER_WORD
     subjects = _subjects(documents * paragraphs, pick)
     told: set[str] = set()
     made = [
