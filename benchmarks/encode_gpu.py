@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,10 +27,7 @@ from typing import Any
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from shapes import random_model
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
@@ -44,7 +40,6 @@ from evenspan.redistribute import redistribute
 from evenspan.rows import pooled_query, pooled_scores, replace_rows
 
 SETTING = Calibration()
-SIZES = {"vocab_size": 1000, "max_position_embeddings": 8194, "pad_token_id": 0}
 SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bge-m3": (
         "XLMRobertaConfig",
@@ -90,20 +85,11 @@ LONGEST_EAGER = 2048  # matrices of 8,192 × 8,192 would not fit beside the rest
 
 def build(name: str) -> SentenceTransformer:
     config_class, pooling, sizes = SHAPES[name]
-    torch.manual_seed(0)
-    config = getattr(transformers, config_class)(**SIZES, **sizes)
-    vocabulary = Tokenizer(WordLevel({"[PAD]": 0, "[UNK]": 1}, unk_token="[UNK]"))
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=vocabulary, pad_token="[PAD]", unk_token="[UNK]", model_max_length=8192
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        transformers.AutoModel.from_config(config).half().save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        transformer = Transformer(folder, model_kwargs={"dtype": torch.float16, "attn_implementation": "sdpa"})
-    for path, parameter in transformer.named_parameters():
+    model = random_model(config_class, pooling, sizes, torch.float16, "cuda")
+    for path, parameter in model.named_parameters():
         if path.endswith(("query.weight", "q_norm.weight")) or (path.endswith("q_proj.weight") and pooling == "cls"):
             parameter.data *= SHARPNESS[name]
-    return SentenceTransformer(modules=[transformer, Pooling(sizes["hidden_size"], pooling)], device="cuda").eval()
+    return model
 
 
 def features(batch: int, tokens: int, ragged: bool) -> dict[str, torch.Tensor]:
@@ -231,6 +217,7 @@ def measure(name: str, model: SentenceTransformer, shape: tuple[int, int, bool],
                 continue
             with ways.way(way) as encode:
                 encode()  # so that no way pays for being set up
+                torch.cuda.synchronize()
                 times[way] += [seconds(encode) for _ in range(3)]
     middle = {way: statistics.median(times[way]) for way in names}
     plain = middle["plain"]

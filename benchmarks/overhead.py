@@ -13,17 +13,13 @@ import argparse
 import platform
 import resource
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from shapes import random_model
 
 import evenspan
 from evenspan import Calibration
@@ -31,26 +27,15 @@ from evenspan import Calibration
 SETTINGS = [Calibration(), Calibration(layers="all"), Calibration(layers="last")]
 
 
-def build(layers: int, width: int, heads: int, tokens: int, device: str) -> SentenceTransformer:
+def build(layers: int, width: int, heads: int, device: str) -> SentenceTransformer:
     """A first-token-pooled BERT of the given shape."""
-    config = transformers.BertConfig(
-        vocab_size=1000,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=4 * width,
-        max_position_embeddings=tokens,
-    )
-    vocabulary = Tokenizer(WordLevel({"[PAD]": 0, "[UNK]": 1}, unk_token="[UNK]"))
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=vocabulary, pad_token="[PAD]", unk_token="[UNK]", model_max_length=tokens
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        transformers.BertModel(config).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        modules = [Transformer(folder), Pooling(width, "cls")]
-    model = SentenceTransformer(modules=modules, device=device).eval()
-    return model.half() if device == "cuda" else model
+    sizes = {
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * width,
+    }
+    return random_model("BertConfig", "cls", sizes, torch.float16 if device == "cuda" else torch.float32, device)
 
 
 def timer(device: str) -> Callable[[Callable[[], object]], float]:
@@ -78,7 +63,7 @@ def peak_mib(device: str, call: Callable[[], object]) -> float:
 
 def measure(shape: tuple[int, int, int], batch: int, tokens: int, ragged: bool, device: str, repeats: int) -> None:
     layers, width, heads = shape
-    model = build(layers, width, heads, tokens, device)
+    model = build(layers, width, heads, device)
     features = {
         "input_ids": torch.randint(2, 1000, (batch, tokens), device=device),
         "attention_mask": torch.ones(batch, tokens, dtype=torch.long, device=device),

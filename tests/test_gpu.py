@@ -8,6 +8,7 @@ import torch
 
 import evenspan
 from evenspan import Calibration, kernels
+from evenspan.passes import baskets_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 SETTING = Calibration(strength=1.0, basket_size=16)
@@ -48,11 +49,10 @@ def test_nothing_waits_for_the_device(model) -> None:
     encode(model, inputs)
     transformer = model[0]
     ids = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-    baskets = evenspan.passes.CalibratedCalls(SETTING, transformer.calls.pooling, 2)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        geometry = baskets._baskets(ids, None)
+        geometry = baskets_of(ids, transformer.calls.pooling, SETTING.basket_size)
         query, key = torch.randn(2, *mask.shape, 4, 8, device="cuda").transpose(2, 3)
         kernels.fused_rows(query, key, key, geometry, SETTING, 0.3, None, query.transpose(1, 2).contiguous())
     finally:

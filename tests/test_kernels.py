@@ -24,3 +24,19 @@ def test_agree_with_pytorch() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "cases agree" in done.stdout
+
+
+def test_a_triton_that_cannot_build_is_done_without(monkeypatch) -> None:
+    """Slim images have Triton, but no compiler; some devices it does not know."""
+    from evenspan import kernels
+
+    def fail(*args: object) -> None:
+        raise RuntimeError("Failed to find C compiler.")
+
+    pytest.importorskip("triton", reason="Triton is not installed")
+    monkeypatch.setattr("evenspan.kernels.geometry.launch", fail)
+    monkeypatch.setattr(kernels, "_working", {})
+    device = torch.device("cpu")
+    with pytest.warns(UserWarning, match="Failed to find C compiler.*runs in PyTorch"):
+        assert not kernels._works_on(device)
+    assert not kernels._works_on(device), "and is not tried again"

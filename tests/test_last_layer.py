@@ -11,7 +11,7 @@ import tiny
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
-from sentence_transformers.sentence_transformer.modules import LSTM
+from sentence_transformers.sentence_transformer.modules import LSTM, Pooling
 
 import evenspan
 from evenspan import Calibration
@@ -105,3 +105,70 @@ def test_a_layer_that_is_not_what_it_seems_runs_in_full(cls_model) -> None:
     layer.forward = lambda *args, **kwargs: 2 * plain(*args, **kwargs)
     evenspan.calibrate(cls_model, SETTING)
     assert pooled_layers(cls_model) == 0
+
+
+def full_vectors(model: SentenceTransformer) -> np.ndarray:
+    with torch.no_grad():
+        return model(dict(model.preprocess(tiny.TEXTS)), task="document")["sentence_embedding"].numpy()
+
+
+def test_hooks_on_what_would_be_left_out_are_run(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    attention = cls_model[0].auto_model.encoder.layer[-1].attention
+    hook = attention.register_forward_hook(lambda _, __, output: (output[0] * 1.5 + torch.arange(32), *output[1:]))
+    vectors = cls_model.encode_document(tiny.TEXTS, batch_size=len(tiny.TEXTS))
+    np.testing.assert_allclose(vectors, full_vectors(cls_model), atol=2e-6, rtol=0)
+    hook.remove()
+    seen = []
+    attention.self.register_forward_hook(lambda *_: seen.append(1))
+    cls_model.encode_document(tiny.TEXTS, batch_size=len(tiny.TEXTS))
+    assert seen == [1]
+
+
+def test_a_pipeline_that_is_changed_afterwards_runs_in_full(cls_model) -> None:
+    class Mean(torch.nn.Module):
+        def forward(self, features):
+            return {**features, "sentence_embedding": features["token_embeddings"].mean(1)}
+
+    evenspan.calibrate(cls_model, SETTING)
+    cls_model[2] = Mean()
+    vectors = cls_model.encode_document(tiny.TEXTS, batch_size=len(tiny.TEXTS))
+    np.testing.assert_allclose(vectors, full_vectors(cls_model), atol=2e-6, rtol=0)
+
+
+def test_a_pooling_of_its_own_kind_runs_in_full(cls_model) -> None:
+    class MorePooling(Pooling):
+        pass
+
+    transformer, _, normalize = cls_model
+    model = SentenceTransformer(modules=[transformer, MorePooling(32, "cls"), normalize], device="cpu")
+    evenspan.calibrate(model, SETTING)
+    assert pooled_layers(model) == 0
+
+
+def test_a_forward_that_someone_keeps_survives_restore(cls_model) -> None:
+    plain = cls_model.encode(tiny.TEXTS)
+    evenspan.calibrate(cls_model, SETTING)
+    vectors = cls_model.encode_document(tiny.TEXTS)
+    layer = cls_model[0].auto_model.encoder.layer[-1]
+    kept = layer.forward
+    layer.forward = lambda *args, **kwargs: kept(*args, **kwargs)
+    np.testing.assert_array_equal(cls_model.encode_document(tiny.TEXTS), vectors)
+    evenspan.restore(cls_model)
+    np.testing.assert_array_equal(cls_model.encode(tiny.TEXTS), plain)
+
+
+def test_the_trial_is_made_once(cls_model) -> None:
+    calls = []
+    cls_model[0].auto_model.encoder.layer[0].register_forward_hook(lambda *_: calls.append(1))
+    evenspan.calibrate(cls_model, SETTING)
+    tried = len(calls)
+    with evenspan.calibrated(cls_model, Calibration(basket_size=8)):
+        pass
+    assert len(calls) == tried
+
+
+def test_a_transformer_calibrated_by_itself_is_refused(cls_model) -> None:
+    with evenspan.calibrated(cls_model[0].auto_model, SETTING, pooling="cls"):
+        with pytest.raises(ValueError, match="leave that block first"):
+            evenspan.calibrate(cls_model)

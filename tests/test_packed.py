@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import modeling_flash_attention_utils as flash
 
 import evenspan
-from evenspan import Calibration
+from evenspan import Calibration, sweeps
 
 SETTINGS = [
     Calibration(strength=1.0, layers="all", basket_size=16),
@@ -99,3 +99,11 @@ def test_packed_with_the_prompt_excluded_from_pooling(models) -> None:
     prompted = [model.encode_document(texts, prompt="w5 w6 w7 ") for model in models]
     np.testing.assert_allclose(*prompted, atol=1e-5)
     assert np.abs(prompted[1] - packed.encode_document(texts)).max() > 1e-3
+
+
+def test_sweeps_of_packed_batches(models) -> None:
+    usual, packed = models
+    vectors = sweeps.encode(packed, tiny.TEXTS, SETTINGS)
+    assert CALLS
+    for setting, expected in sweeps.encode(usual, tiny.TEXTS, SETTINGS).items():
+        np.testing.assert_allclose(vectors[setting], expected, atol=1e-5, rtol=0)

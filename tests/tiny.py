@@ -146,9 +146,13 @@ def sentence_transformer(
     architecture.build().save_pretrained(folder)
     tokenizer(first_token=pooling != "lasttoken", padding=architecture.padding).save_pretrained(folder)
     transformer = Transformer(str(folder), model_kwargs={"attn_implementation": architecture.attention})
-    return SentenceTransformer(
+    model = SentenceTransformer(
         modules=[transformer, Pooling(SIZES["hidden_size"], pooling), Normalize()], device="cpu", prompts=prompts
     )
+    # For some architectures transformers loads a tokenizer class of their own, which knows none of these words.
+    transformer.processor = tokenizer(first_token=pooling != "lasttoken", padding=architecture.padding)
+    assert len(model.preprocess(["w1 w2 w3"])["input_ids"][0]) >= 4
+    return model
 
 
 def text(words: int, seed: int = 0) -> str:

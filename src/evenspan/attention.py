@@ -63,6 +63,17 @@ def detach(model: nn.Module) -> list[nn.Module]:
     return attached
 
 
+def is_attached(module: nn.Module) -> bool:
+    """Whether an attention module is one that `attach` was given."""
+    return _PLAIN_CONFIG in module.__dict__
+
+
+def plain_implementation(module: nn.Module) -> str:
+    """The attention that an attached module runs for all rows."""
+    name: str = getattr(module, _PLAIN_CONFIG)._attn_implementation
+    return name
+
+
 def register() -> None:
     """Tell transformers about our attention function: needed once in every process that runs a calibrated model."""
     AttentionInterface.register(_NAME, calibrated_attention)
@@ -108,7 +119,7 @@ class _PlainView:
 
 
 def _plain_attention(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-    name = getattr(module, _PLAIN_CONFIG)._attn_implementation
+    name = plain_implementation(module)
     modeling: Any = sys.modules[type(module).__module__]  # a model may bring attention functions of its own
     plain: Callable[..., tuple[Tensor, Tensor | None]] = modeling.ALL_ATTENTION_FUNCTIONS.get_interface(
         name, modeling.eager_attention_forward

@@ -170,6 +170,7 @@ def _geometry(
     slots = slots.view(rows, *sizes)
     filled = torch.arange(width, device=valid.device).expand(rows, width) < count.unsqueeze(1)
     filled = filled.view(rows, *sizes)
-    has_first = (first != pooled) & (pooling == "last")
+    has_tokens = per_row.index_add(0, row_of_key, valid.long()) > 0
+    has_first = (first != pooled) & has_tokens & (pooling == "last")
     present = torch.cat([valid[pooled].unsqueeze(1), has_first.unsqueeze(1), filled.any(dim=2)], dim=1)
     return pooled, first, slots, filled, present, (count >= basket_size) & valid[pooled]

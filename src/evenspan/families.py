@@ -45,6 +45,11 @@ class Bert:
         finished: Tensor = layer.feed_forward_chunk(layer.attention.output(outputs, rows))
         return finished
 
+    @staticmethod
+    def final_norm(_: Any, __: Any) -> nn.Module | None:
+        """What follows the last layer of a model: an identity if nothing does, None if that is not known."""
+        return nn.Identity()
+
 
 class Gte:
     """Rotary positions; normalised after attention and after the feed-forward."""
@@ -81,6 +86,10 @@ class Gte:
         finished: Tensor = layer.post_mlp_layernorm(rows + layer.mlp(rows))
         return finished
 
+    @staticmethod
+    def final_norm(_: Any, __: Any) -> nn.Module | None:
+        return nn.Identity()
+
 
 class Llama(Gte):
     """Rotary positions; normalised before attention and before the feed-forward."""
@@ -95,6 +104,15 @@ class Llama(Gte):
         rows = rows + layer.self_attn.o_proj(outputs)
         finished: Tensor = rows + layer.mlp(layer.post_attention_layernorm(rows))
         return finished
+
+    @staticmethod
+    def final_norm(model: Any, layer: Any) -> nn.Module | None:
+        for module in model.modules():
+            layers = getattr(module, "layers", None)
+            if isinstance(layers, nn.ModuleList) and len(layers) and layers[-1] is layer:
+                norm: nn.Module | None = getattr(module, "norm", None)
+                return norm
+        return None
 
 
 Family = type[Bert] | type[Gte]

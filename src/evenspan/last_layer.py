@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from evenspan.attention import CalibratedPass, refuse_unknown_scores
+from evenspan.attention import CalibratedPass, is_attached, plain_implementation, refuse_unknown_scores
 from evenspan.baskets import Baskets
 from evenspan.families import family_of, layer_class
 from evenspan.rows import calibrated_rows
@@ -27,25 +27,48 @@ class _PooledLayer(nn.Module):
     def forward(
         self, hidden_states: Tensor, *args: Any, calibrated_pass: CalibratedPass | None = None, **kwargs: Any
     ) -> Any:
-        pooled_only = calibrated_pass is not None and calibrated_pass.pooled_only and not torch.is_grad_enabled()
-        if calibrated_pass is None or not pooled_only:
-            return super().forward(hidden_states, *args, calibrated_pass=calibrated_pass, **kwargs)
+        # Not super(): whoever keeps this method bound (a compiler, a hook) may call it when the class is the plain one again.
+        plain: Any = getattr(type(self), "plain_class", type(self))
+        if calibrated_pass is None or not calibrated_pass.pooled_only or not _can_leave_out(self, plain):
+            return plain.forward(self, hidden_states, *args, calibrated_pass=calibrated_pass, **kwargs)
         if calibrated_pass.verify:  # in full, for the sake of verification, but what is returned is always the same
-            super().forward(hidden_states, *args, calibrated_pass=calibrated_pass, **kwargs)
+            plain.forward(self, hidden_states, *args, calibrated_pass=calibrated_pass, **kwargs)
             calibrated_pass.layers_done -= 1
-        return _pooled_rows_only(self, hidden_states, calibrated_pass, kwargs)
+        return _pooled_rows_only(self, plain, hidden_states, calibrated_pass, kwargs)
+
+
+def _can_leave_out(layer: nn.Module, plain: type[nn.Module]) -> bool:
+    """Whether nobody wants to see, or has changed, what would be left out."""
+    family: Any = family_of(plain)
+    if torch.is_grad_enabled() or family is None:
+        return False
+    attention = family.attention(layer)
+    # Eager attention gives a sequence without any token a row of its own making.
+    if not is_attached(attention) or plain_implementation(attention) == "eager":
+        return False
+    passed_over = [
+        attention,
+        *([layer.attention] if family.attention(layer) is not getattr(layer, "self_attn", None) else []),
+    ]
+    return not any(
+        module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__ for module in passed_over
+    )
 
 
 def _pooled_rows_only(
-    layer: _PooledLayer, hidden: Tensor, calibrated_pass: CalibratedPass, kwargs: dict[str, Any]
+    layer: nn.Module,
+    plain: type[nn.Module],
+    hidden: Tensor,
+    calibrated_pass: CalibratedPass,
+    kwargs: dict[str, Any],
 ) -> Tensor:
-    family: Any = family_of(layer.plain_class)
+    family: Any = family_of(plain)
     attention, baskets = family.attention(layer), calibrated_pass.baskets
     rotation = kwargs.get("position_embeddings")
     states = family.attended(layer, hidden)
     keys, values = family.keys_and_values(attention, states, rotation)
-    refuse_unknown_scores(keys, baskets, {"sliding_window": _window(attention)})
-    queries = family.query(attention, states.flatten(0, 1)[baskets.pooled], _pooled_rotation(rotation, hidden, baskets))
+    refuse_unknown_scores(keys, baskets, {"sliding_window": window_of(attention)})
+    queries = family.query(attention, states.flatten(0, 1)[baskets.pooled], pooled_rotation(rotation, hidden, baskets))
     rows = calibrated_rows(queries, keys, values, baskets, calibrated_pass.calibration, attention.scaling)
     calibrated_pass.layers_done += 1
     flat = hidden.flatten(0, 1)
@@ -55,7 +78,7 @@ def _pooled_rows_only(
     return flat.index_copy(0, baskets.pooled, finished.to(hidden.dtype)).view(hidden.shape)
 
 
-def _pooled_rotation(
+def pooled_rotation(
     rotation: tuple[Tensor, Tensor] | None, hidden: Tensor, baskets: Baskets
 ) -> tuple[Tensor, Tensor] | None:
     """The rotary positions of the pooling tokens.  # (rows, 1, head_dim)"""
@@ -68,7 +91,8 @@ def _pooled_rotation(
     return cos, sin
 
 
-def _window(attention: Any) -> int | None:
+def window_of(attention: Any) -> int | None:
+    """The tokens that a self-attention module looks back, or None for all."""
     window: int | None = getattr(attention, "sliding_window", None)
     if not hasattr(attention, "sliding_window"):  # Mistral's stands in its config
         window = getattr(attention.config, "sliding_window", None)

@@ -50,6 +50,8 @@ def calibrate(
     if default_task not in (None, "document"):
         raise ValueError(f"default_task must be None or 'document', not {default_task!r}.")
     pipeline = Pipeline.of(model)
+    if hasattr(pipeline.transformer.model.forward, "evenspan_plain_forward"):
+        raise ValueError("This model's transformer is calibrated by itself in a `with` block: leave that block first.")
     layers = pipeline.layers()
     chosen = calibration.choose_layers(layers.full, len(layers.modules))
     pooled_layer = pipeline.pooled_layer(layers, chosen)

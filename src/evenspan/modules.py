@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
+from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
 from torch import Tensor, nn
 
 from evenspan.attention import register
@@ -36,6 +36,34 @@ _NOTE = "> This model carries an [evenspan](https://pypi.org/project/evenspan)"
 def without_note(card: str) -> str:
     """A model card without the word that `CalibratedSentenceTransformer.save` puts into it."""
     return "\n".join(line for line in card.split("\n") if not line.startswith(_NOTE))
+
+
+def reads_pooled_only(modules: Sequence[nn.Module]) -> bool:
+    """Whether a pipeline is a transformer, its pooling, and then modules that work on the vector."""
+    return (
+        len(modules) > 1
+        and type(modules[1]) is Pooling
+        and all(
+            type(module) in (Normalize, LayerNorm, Dropout)
+            or (type(module) is Dense and getattr(module, "module_input_name", "") == "sentence_embedding")
+            for module in modules[2:]
+        )
+    )
+
+
+def pooled_behind_prompt(features: Mapping[str, Any], pooling: Pooling, token: PoolingToken) -> Tensor | None:
+    """Where the first-token-pooled rows are if the prompt is left out of pooling; None: at their first token.
+
+    The pooling module is asked to pool positions in place of embeddings: what it returns is the row it takes.
+    """
+    if pooling.include_prompt or "prompt_length" not in features or token != "cls":
+        return None
+    ids: Tensor = features["input_ids"]
+    positions = torch.arange(ids.shape[1], dtype=torch.float32, device=ids.device)
+    layout = {name: features[name] for name in _LAYOUT if name in features}
+    output = pooling({**layout, "token_embeddings": positions.expand(ids.shape).unsqueeze(-1)})
+    pooled: Tensor = output["sentence_embedding"]
+    return pooled.squeeze(-1).long()
 
 
 class CalibratedTransformer(Transformer):
@@ -73,22 +101,8 @@ class CalibratedTransformer(Transformer):
                 f"The model was calibrated for {self.calls.pooling!r} pooling, but its pooling mode is now "
                 f"{pooling.pooling_mode!r}. Call evenspan.calibrate(model) again."
             )
-        pooled = self._pooled_behind_prompt(features, pooling)
+        pooled = pooled_behind_prompt(features, pooling, self.calls.pooling)
         return self.calls.run(plain, features, pooled=pooled, pooled_only=pooled_only)
-
-    def _pooled_behind_prompt(self, features: dict[str, Any], pooling: Pooling) -> Tensor | None:
-        """Where the first-token-pooled rows are if the prompt is left out of pooling; None: at their first token.
-
-        The pooling module is asked to pool positions in place of embeddings: what it returns is the row it takes.
-        """
-        if pooling.include_prompt or "prompt_length" not in features or self.calls.pooling != "cls":
-            return None
-        ids: Tensor = features["input_ids"]
-        positions = torch.arange(ids.shape[1], dtype=torch.float32, device=ids.device)
-        layout = {name: features[name] for name in _LAYOUT if name in features}
-        output = pooling({**layout, "token_embeddings": positions.expand(ids.shape).unsqueeze(-1)})
-        pooled: Tensor = output["sentence_embedding"]
-        return pooled.squeeze(-1).long()
 
     def __repr__(self) -> str:
         plain = super().__repr__().removeprefix("Transformer(")
@@ -133,7 +147,7 @@ class CalibratedSentenceTransformer(SentenceTransformer):
             self._check_parts(module, given.get("pool"))
             if is_query:
                 kwargs.setdefault("calibrate", False)
-            if given.get("output_value", "sentence_embedding") == "sentence_embedding":
+            if given.get("output_value", "sentence_embedding") == "sentence_embedding" and self._reads_pooled_only():
                 kwargs.setdefault("pooled_only", True)
         return super().encode(*args, **kwargs)
 
@@ -163,6 +177,14 @@ class CalibratedSentenceTransformer(SentenceTransformer):
             for reference, found in module_classes.items()
         }
         return SentenceTransformer._load_with_module_classes(model_name_or_path, plain, **kwargs)
+
+    def _reads_pooled_only(self) -> bool:
+        """Whether the modules, as they are now, look at nothing but the pooled row; those of a route come first."""
+        modules = list(self)
+        if modules and isinstance(modules[0], Router):
+            route: Any = modules[0].sub_modules["document"]
+            modules = [*route, *modules[1:]]
+        return reads_pooled_only(modules)
 
     def _is_query_prompt(self, prompt: str) -> bool:
         others = {text for name, text in self.prompts.items() if name != "query"}

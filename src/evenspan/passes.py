@@ -47,7 +47,7 @@ class CalibratedCalls:
         """
         if self.calibration.strength == 0.0 or self._too_short(inputs):
             return forward(*args, **kwargs)
-        baskets = self._baskets(inputs, pooled)
+        baskets = baskets_of(inputs, self.pooling, self.calibration.basket_size, pooled)
         verify = not self._verified and not torch.compiler.is_compiling()
         calibrated_pass = CalibratedPass(self.calibration, baskets, verify, pooled_only)
         output = forward(*args, calibrated_pass=calibrated_pass, **kwargs)
@@ -72,22 +72,23 @@ class CalibratedCalls:
                 "attention in a layer, so it cannot be calibrated. Use it plain (evenspan.restore(model))."
             )
 
-    def _baskets(self, inputs: Mapping[str, Any], pooled: Tensor | None) -> Baskets:
-        size = self.calibration.basket_size
-        cumulative: Tensor | None = inputs.get("cu_seq_lens_q")
-        if cumulative is not None:
-            tokens = _shape(inputs)[1]
-            longest = int(inputs["max_length_q"])
-            return Baskets.from_lengths(cumulative.flatten(), tokens, longest, self.pooling, size, pooled)
-        mask: Tensor | None = inputs.get("attention_mask")
-        if mask is None:
-            mask = torch.ones(_shape(inputs), dtype=torch.bool, device=_tokens(inputs).device)
-        elif mask.ndim != 2:
-            raise ValueError(
-                f"attention_mask has shape {tuple(mask.shape)}: calibration needs the (batch, tokens) mask that a "
-                "tokenizer returns."
-            )
-        return Baskets.from_mask(mask, self.pooling, size, pooled)
+
+def baskets_of(inputs: Mapping[str, Any], pooling: PoolingToken, size: int, pooled: Tensor | None = None) -> Baskets:
+    """The geometry of a batch from the inputs of its model, padded or packed."""
+    cumulative: Tensor | None = inputs.get("cu_seq_lens_q")
+    if cumulative is not None:
+        tokens = _shape(inputs)[1]
+        longest = int(inputs["max_length_q"])
+        return Baskets.from_lengths(cumulative.flatten(), tokens, longest, pooling, size, pooled)
+    mask: Tensor | None = inputs.get("attention_mask")
+    if mask is None:
+        mask = torch.ones(_shape(inputs), dtype=torch.bool, device=_tokens(inputs).device)
+    elif mask.ndim != 2:
+        raise ValueError(
+            f"attention_mask has shape {tuple(mask.shape)}: calibration needs the (batch, tokens) mask that a "
+            "tokenizer returns."
+        )
+    return Baskets.from_mask(mask, pooling, size, pooled)
 
 
 # Models that have passed a trial, by the token that is pooled and the attention that ran.
@@ -124,11 +125,19 @@ def try_out(model: nn.Module, modules: Sequence[nn.Module], pooling: PoolingToke
     _tried.setdefault(model, set()).add(trial)
 
 
+# Layers that were tried, and whether they gave the same rows.
+_seen_working: WeakKeyDictionary[nn.Module, dict[tuple[PoolingToken, str], bool]] = WeakKeyDictionary()
+
+
 def pooled_layer_works(model: nn.Module, attention: nn.Module, layer: nn.Module, pooling: PoolingToken) -> bool:
     """Whether the last layer, run for the pooled rows alone, gives a few made-up tokens the rows that it gives in full."""
     if model.training:
         return False
     inner: Any = model
+    trial = (pooling, str(inner.config._attn_implementation))
+    known = _seen_working.setdefault(layer, {})
+    if trial in known:
+        return known[trial]
     calls = CalibratedCalls(Calibration(basket_size=2), pooling, 1)
     attached, was_pooled = detach(model), hasattr(type(layer), "plain_class")
     attach([attention])
@@ -147,7 +156,8 @@ def pooled_layer_works(model: nn.Module, attention: nn.Module, layer: nn.Module,
     place = 0 if pooling == "cls" else -1
     scale = full[:, place].abs().max().clamp(min=1e-12)
     left_out = not torch.equal(full, rows)
-    return left_out and bool((full[:, place] - rows[:, place]).abs().max() <= tolerance(full.dtype) * scale)
+    known[trial] = left_out and bool((full[:, place] - rows[:, place]).abs().max() <= tolerance(full.dtype) * scale)
+    return known[trial]
 
 
 def _made_up_tokens(model: Any) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
-from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
+from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from evenspan.baskets import PoolingToken
 from evenspan.last_layer import find_layer
 from evenspan.layers import AttentionLayers
-from evenspan.modules import POOLING_TOKENS, CalibratedSentenceTransformer, CalibratedTransformer
+from evenspan.modules import POOLING_TOKENS, CalibratedSentenceTransformer, CalibratedTransformer, reads_pooled_only
 from evenspan.passes import pooled_layer_works, try_out
 
 
@@ -59,7 +59,7 @@ class Pipeline:
                 f"This model cannot be calibrated: it pools by {mode!r}, not from one token. Calibration changes what "
                 "one pooling token attends to, so it needs a model trained with 'cls' or 'lasttoken' pooling."
             )
-        return cls(transformer, pooling, POOLING_TOKENS[mode], _reads_pooled_only(modules))
+        return cls(transformer, pooling, POOLING_TOKENS[mode], reads_pooled_only(modules))
 
     def layers(self) -> AttentionLayers:
         """The attention layers of the transformer, seen to work; raises as `of` does."""
@@ -76,16 +76,6 @@ class Pipeline:
         if layer is None or not pooled_layer_works(self.transformer.model, attention, layer, self.pooling_token):
             return None
         return layer
-
-
-def _reads_pooled_only(modules: Sequence[nn.Module]) -> bool:
-    """Whether a pipeline is a transformer, its pooling, and then modules that work on the vector."""
-    vector_modules = (Normalize, LayerNorm, Dropout)
-    return isinstance(modules[1], Pooling) and all(
-        type(module) in vector_modules
-        or (type(module) is Dense and getattr(module, "module_input_name", "") == "sentence_embedding")
-        for module in modules[2:]
-    )
 
 
 def _plain_sentence_transformer(model: object) -> SentenceTransformer:

@@ -45,7 +45,7 @@ def replace_rows(
     softcap: float | None = None,
 ) -> Tensor:
     """An attention output with the rows of active sequences calibrated; the others keep theirs, bit for bit."""
-    if fuses(query, key, value) and output.dtype == query.dtype:
+    if fuses(query, key, value) and output.dtype == query.dtype and output.stride(-1) == 1:
         return fused_rows(query, key, value, baskets, calibration, scale, softcap, output)
     rows = calibrated_rows(pooled_query(query, baskets), key, value, baskets, calibration, scale, softcap)
     flat = output.reshape(-1, *output.shape[2:])  # (batch * queries, heads, head_dim)

@@ -117,6 +117,38 @@ class Encoder:
                 bar.update(len(shard))
         return vectors
 
+    def fill(
+        self,
+        methods: Sequence[str],
+        corpus: Mapping[str, str],
+        encode: Callable[[Sequence[str], Sequence[str]], Mapping[str, Vectors]],
+        part: str = "",
+    ) -> None:
+        """Put the vectors of a corpus under several methods into the cache, where they are not there yet.
+
+        `encode` takes texts and the names of the methods whose vectors are missing.
+        """
+        caches = {
+            name: VectorCache(self.cache, self._setting(name, self.document_prompt, "document"), part)
+            for name in methods
+        }
+        unique = sorted(set(corpus.values()), key=lambda text: (-len(text), text))
+        bar = tqdm(
+            total=len(unique), desc=f"documents, {len(methods)} settings", disable=not self.progress, unit="text"
+        )
+        with bar:
+            for start in range(0, len(unique), _SHARD):
+                shard = unique[start : start + _SHARD]
+                wanting = [name for name, cache in caches.items() if any(text not in cache for text in shard)]
+                if wanting:
+                    missing = [text for text in shard if any(text not in caches[name] for name in wanting)]
+                    for name, vectors in encode(missing, wanting).items():
+                        pairs = [
+                            (text, one) for text, one in zip(missing, vectors, strict=True) if text not in caches[name]
+                        ]
+                        caches[name].add([text for text, _ in pairs], [one for _, one in pairs])
+                bar.update(len(shard))
+
     def _setting(self, method: str, prompt: str | None, role: str) -> dict[str, Any]:
         model, tokenizer = self.model, self.model.tokenizer
         config = {} if model.config is None else model.config.to_dict()

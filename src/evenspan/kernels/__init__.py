@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _LARGEST_HEAD = 256
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
+_working: dict[torch.device, bool] = {}
 
 
 def fuses(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -27,7 +29,7 @@ def fuses(query: Tensor, key: Tensor, value: Tensor) -> bool:
         and value.shape[-1] == key.shape[-1]
         and query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
         and not (torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad))
-        and _HAS_TRITON
+        and _works_on(key.device)
     )
 
 
@@ -49,7 +51,7 @@ def fused_rows(
 
 def fuses_geometry(layout: Tensor) -> bool:
     """Whether the geometry of a batch with this mask or these cumulative lengths is computed here: on CUDA."""
-    return layout.device.type == "cuda" and _HAS_TRITON
+    return layout.device.type == "cuda" and _works_on(layout.device)
 
 
 def fused_geometry(
@@ -65,3 +67,24 @@ def fused_geometry(
     from evenspan.kernels.geometry import launch
 
     return launch(mask, cumulative, pooled, pooling, basket_size, baskets, slots_each)
+
+
+def _works_on(device: torch.device) -> bool:
+    """Whether Triton is there and can build kernels for a device; found out once, by building one."""
+    if device not in _working:
+        _working[device] = _HAS_TRITON and _try(device)
+    return _working[device]
+
+
+def _try(device: torch.device) -> bool:
+    from evenspan.kernels.geometry import launch
+
+    try:
+        launch(torch.ones(1, 4, dtype=torch.long, device=device), None, None, "cls", 2, 2, 2)
+    except Exception as error:  # no compiler, a device that Triton does not know: everything runs in PyTorch
+        reason = (str(error).splitlines() or [""])[0]
+        warnings.warn(
+            f"Triton cannot be used on {device} ({reason}): calibration runs in PyTorch, slower.", stacklevel=2
+        )
+        return False
+    return True

@@ -35,6 +35,7 @@ def basket_geometry(
         first_column = tl.minimum(first_column, tl.min(tl.where(valid, column, 2147483647), axis=0))
         last_column = tl.maximum(last_column, tl.max(tl.where(valid, column, -1), axis=0))
         at += BLOCK
+    has_tokens = last_column >= 0
     first_column = tl.where(last_column < 0, 0, first_column)
     last_column = tl.where(last_column < 0, tl.where(PACKED, 0, columns - 1), last_column)
     first = start + first_column
@@ -81,7 +82,7 @@ def basket_geometry(
         has_pooled = tl.load(layout + row * row_stride + (pooled - start) * stride) != 0
     tl.store(present + row * (baskets + 2), has_pooled)
     if LAST:
-        tl.store(present + row * (baskets + 2) + 1, first != pooled)
+        tl.store(present + row * (baskets + 2) + 1, (first != pooled) & has_tokens)
     else:
         tl.store(present + row * (baskets + 2) + 1, first != first)
     at = start * 0

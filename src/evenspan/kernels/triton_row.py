@@ -44,7 +44,7 @@ def basket_partials(
     HEAD: tl.constexpr, BLOCK_D: tl.constexpr, CAPPED: tl.constexpr, ROWS_ONLY: tl.constexpr,
     SLOTS: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    head = tl.program_id(0)
+    head = tl.program_id(0).to(tl.int64)
     basket = tl.program_id(1)
     row = tl.program_id(2).to(tl.int64)
     group = head // heads_per_group
@@ -102,7 +102,7 @@ def merge(
     HEAD: tl.constexpr, BLOCK_D: tl.constexpr, CAPPED: tl.constexpr, ROWS_ONLY: tl.constexpr,
     BLOCK_BASKETS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    head = tl.program_id(0)
+    head = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64)
     group = head // heads_per_group
     dims = tl.arange(0, BLOCK_D)

@@ -44,7 +44,7 @@ def load_generated(
     """Generate documents and questions, the same for the same arguments on every machine.
 
     More documents make it harder, longer ones hardly do: the plain first-token miniature scores nDCG@10 57 (BM25: 75) with
-    60 documents of 600 tokens, 62 (82) with 40 of 2,000, 41 (72) with 100 of 1,024 and 36 (71) with 200 of 512.
+    60 documents of 600 tokens, 69 (86) with 40 of 2,000, 46 (78) with 100 of 1,024 and 40 (68) with 200 of 512.
 
     Args:
         documents: how many.

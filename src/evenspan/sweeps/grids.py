@@ -1,0 +1,56 @@
+"""Which settings to try: the paper's grid, its ablation, or strengths of your own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import product
+from pathlib import Path
+
+from evenspan.calibration import Calibration, Layers, Variant
+
+_VARIANTS: tuple[Variant, ...] = ("uniform", "soft", "hard")
+_LAYERS: tuple[Layers, ...] = ("last", "half")
+
+
+def paper_grid() -> list[Calibration]:
+    """The paper's 24 settings: three variants, λ 0.5 and 1, the last layer and the last half, baskets of 128 and 256."""
+    return [
+        Calibration(variant, strength, layers, size)
+        for variant, layers, size, strength in product(_VARIANTS, _LAYERS, (128, 256), (0.5, 1.0))
+    ]
+
+
+def ablation_grid() -> list[Calibration]:
+    """The paper's ablation, 40 settings: soft, baskets of 128, λ from 0.05 to 1, the last layer and the last half."""
+    return strengths([round(0.05 * step, 2) for step in range(1, 21)])
+
+
+def strengths(
+    values: Iterable[float] = (0.25, 0.5, 0.75, 1.0),
+    layers: Sequence[Layers] = _LAYERS,
+    variant: Variant = "soft",
+    basket_size: int = 128,
+) -> list[Calibration]:
+    """One variant and basket size at several strengths, for each of several sets of layers."""
+    wanted = list(values)
+    return [Calibration(variant, value, chosen, basket_size) for chosen in layers for value in wanted]
+
+
+def read_grid(name: str | Path) -> list[Calibration]:
+    """`"paper"`, `"ablation"`, or a file: one calibration string a line, or a JSON list of strings or settings."""
+    if str(name) == "paper":
+        return paper_grid()
+    if str(name) == "ablation":
+        return ablation_grid()
+    path = Path(name)
+    if not path.is_file():
+        raise ValueError(f"There is no grid called {str(name)!r}: say 'paper', 'ablation', or name a file of settings.")
+    text = path.read_text(encoding="utf-8")
+    if text.lstrip().startswith("["):
+        entries = json.loads(text)
+    else:
+        entries = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    if not entries:
+        raise ValueError(f"{path} holds no settings: write one calibration string a line, such as '{Calibration()}'.")
+    return [Calibration.parse(entry) if isinstance(entry, str) else Calibration.from_dict(entry) for entry in entries]

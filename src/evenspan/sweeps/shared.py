@@ -1,0 +1,194 @@
+"""One batch under many settings, with the work that they have in common done once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from evenspan.attention import CalibratedPass, tolerance
+from evenspan.calibration import Calibration
+from evenspan.families import Family, family_of
+from evenspan.last_layer import find_layer
+from evenspan.layers import is_causal
+from evenspan.models import calibrated
+from evenspan.modules import pooled_behind_prompt
+from evenspan.passes import baskets_of
+from evenspan.pipeline import Pipeline
+from evenspan.sweeps.trajectories import Setting, advance
+
+# A setting that changes nothing, taken along to see that rows arrive where the plain pass takes them.
+_CONTROL = Calibration(strength=0.0, basket_size=1)
+
+
+class SharedEncoder:
+    """Runs a model once, and for each setting only what that leaves open.
+
+    Rows of settings ride along with the plain pass (see `trajectories`). For a setting that changes other rows too, the
+    layers behind its first calibrated one are run again from there, unless the sweep is detached.
+    """
+
+    def __init__(self, model: SentenceTransformer, calibrations: Sequence[Calibration], *, detached: bool) -> None:
+        self.model, self.detached = model, detached
+        self.pipeline = Pipeline.of(model)
+        layers = self.pipeline.layers()
+        self.modules: list[nn.Module] = list(model)
+        self.layers = [find_layer(self.pipeline.transformer.model, module) for module in layers.modules]
+        self.settings = [
+            Setting(one, frozenset(one.choose_layers(layers.full, len(layers.modules)))) for one in calibrations
+        ]
+        self.causal = is_causal(layers.modules[-1]) and self.pipeline.pooling_token == "last"
+        first = min((setting.first for setting in self.settings), default=0)
+        self.control = Setting(_CONTROL, frozenset([first]))
+        self.checked = False
+
+    @property
+    def works(self) -> bool:
+        """Whether the layers are of a known family and nothing but the vector is made of them."""
+        upper = self.layers[self.control.first :]
+        return (
+            self.modules[:1] == [self.pipeline.transformer]
+            and self.pipeline.reads_pooled_only
+            and all(layer is not None for layer in upper)
+            and _final_norm(self) is not None
+        )
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """While this lasts, the model returns the vectors of all settings side by side, the plain ones first."""
+        with ExitStack() as stack:
+            stack.enter_context(calibrated(self.model, Calibration(strength=0.0, layers="all")))
+            # With the model's own first layers there is nothing to see.
+            self.model.__dict__["forward"] = self._forward
+            stack.callback(self.model.__dict__.pop, "forward")
+            yield
+
+    def _forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        batch = _Batch(self, features)
+        with batch.watching():
+            features = self.pipeline.transformer(features, calibrate=False)
+        for module in self.modules[1:]:
+            features = module(features)
+        plain = features["sentence_embedding"]
+        rows = batch.rows()
+        if not self.checked:
+            batch.check(rows.pop(self.control), features["token_embeddings"])
+            self.checked = True
+        vectors = [self._vectors(rows[setting]) for setting in self.settings]
+        features["sentence_embedding"] = torch.cat([plain, *vectors], dim=1)
+        return features
+
+    def _vectors(self, rows: Tensor) -> Tensor:
+        """What the rest of the pipeline makes of the last layer's pooled rows."""
+        tokens = self.final_norm(rows).unsqueeze(1)
+        mask = torch.ones(tokens.shape[:2], dtype=torch.long, device=tokens.device)
+        features: dict[str, Any] = {"token_embeddings": tokens, "attention_mask": mask}
+        for module in self.modules[1:]:
+            features = module(features)
+        vectors: Tensor = features["sentence_embedding"]
+        return vectors
+
+    @property
+    def final_norm(self) -> nn.Module:
+        """What follows the last layer."""
+        norm = _final_norm(self)
+        return nn.Identity() if norm is None else norm
+
+
+class _Batch:
+    """One batch on its way."""
+
+    def __init__(self, encoder: SharedEncoder, features: Mapping[str, Any]) -> None:
+        self.encoder = encoder
+        pipeline = encoder.pipeline
+        pooled = pooled_behind_prompt(features, pipeline.pooling, pipeline.pooling_token)
+        self.settings = [*encoder.settings, *([] if encoder.checked else [encoder.control])]
+        sizes = {setting.calibration.basket_size for setting in self.settings}
+        self.baskets = {size: baskets_of(features, pipeline.pooling_token, size, pooled) for size in sorted(sizes)}
+        self.pooled = next(iter(self.baskets.values())).pooled
+        self.last = len(encoder.layers) - 1
+        self.riding: dict[Setting, Tensor] = {}
+        self.forks: dict[Setting, Tensor] = {}
+        self.outputs: dict[int, Tensor] = {}
+        self.calls: dict[int, tuple[Any, dict[str, Any]]] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """See the layers of a plain pass at work, and take rows along."""
+        watched = list(enumerate(self.encoder.layers))[self.encoder.control.first :]
+        with ExitStack() as stack:
+            for index, found in watched:
+                layer: Any = found
+                layer.__dict__["forward"] = functools.partial(self._watch, index, layer, layer.forward)
+                stack.callback(layer.__dict__.pop, "forward")
+            yield
+
+    def _watch(self, index: int, layer: nn.Module, forward: Any, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+        self.calls[index] = (args, {name: value for name, value in kwargs.items() if name not in _CACHES})
+        starting = [setting for setting in self.settings if setting.first == index]
+        if starting:
+            plain = hidden.flatten(0, 1)[self.pooled]
+            self.riding.update(dict.fromkeys(starting, plain))
+        if self.riding:
+            self.riding = advance(_family(layer), layer, index, hidden, kwargs, self.riding, self.baskets)
+        output = forward(hidden, *args, **kwargs)
+        for setting in starting:
+            if not self._rides_on(setting):
+                self.forks[setting] = self.riding.pop(setting)
+                self.outputs[index] = output
+        return output
+
+    def _rides_on(self, setting: Setting) -> bool:
+        encoder = self.encoder
+        return encoder.causal or encoder.detached or setting.first == self.last or setting is encoder.control
+
+    def rows(self) -> dict[Setting, Tensor]:
+        """The pooled rows behind the last layer, of every setting."""
+        return {**self.riding, **{setting: self._fork(setting, own) for setting, own in self.forks.items()}}
+
+    def _fork(self, setting: Setting, own: Tensor) -> Tensor:
+        """Run the layers behind a setting's first one again, with its pooled rows in place of the plain ones."""
+        output = self.outputs[setting.first]
+        baskets = self.baskets[setting.calibration.basket_size]
+        hidden = output.flatten(0, 1).index_copy(0, self.pooled, own.to(output.dtype)).view(output.shape)
+        for index in range(setting.first + 1, self.last):
+            layer: Any = self.encoder.layers[index]
+            args, kwargs = self.calls[index]
+            given = CalibratedPass(setting.calibration, baskets) if index in setting.layers else None
+            hidden = layer(hidden, *args, **{**kwargs, "calibrated_pass": given})
+        layer = self.encoder.layers[self.last]
+        own = hidden.flatten(0, 1)[self.pooled]
+        kwargs = self.calls[self.last][1]
+        return advance(_family(layer), layer, self.last, hidden, kwargs, {setting: own}, self.baskets)[setting]
+
+    def check(self, control: Tensor, tokens: Tensor) -> None:
+        """Rows that nothing was done to must arrive where the plain pass takes them."""
+        expected = tokens.flatten(0, 1)[self.pooled].float()
+        found = self.encoder.final_norm(control).float()
+        off = (found - expected).norm() / expected.norm().clamp(min=1e-12)
+        if not off <= tolerance(tokens.dtype):
+            raise RuntimeError(
+                f"Rows taken through this model's layers by themselves are off by {off:.1%} from its own: its layers are "
+                "not built as their names say. Encode the settings one by one."
+            )
+
+
+_CACHES = ("past_key_values", "use_cache", "calibrated_pass")
+
+
+def _family(layer: nn.Module) -> Family:
+    found = family_of(getattr(type(layer), "plain_class", type(layer)))
+    if found is None:
+        raise TypeError(f"{type(layer).__name__} is of no known family of layers.")
+    return found
+
+
+def _final_norm(encoder: SharedEncoder) -> nn.Module | None:
+    """The normalisation between the last layer and the token embeddings; an identity if there is none, None if unknown."""
+    last = encoder.layers[-1]
+    return None if last is None else _family(last).final_norm(encoder.pipeline.transformer.model, last)

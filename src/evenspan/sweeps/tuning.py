@@ -1,0 +1,141 @@
+"""Choose a setting on one part of the queries, confirm it on the rest, or say that it is better left off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+
+from evenspan.calibration import Calibration
+from evenspan.evaluation.benchmark import Benchmark
+from evenspan.evaluation.comparison import Comparison, Difference, compare
+from evenspan.evaluation.result import EvaluationResult
+from evenspan.evaluation.running import evaluate
+from evenspan.evaluation.scoring import Resampling, summarise
+from evenspan.sweeps.result import SweepResult, figure
+from evenspan.sweeps.running import split, sweep
+
+_FEWEST = 20  # queries on either side, below which nothing could be told
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What tuning found.
+
+    Attributes:
+        calibration: what to use, as `calibrate` takes it; None: leave it off.
+        candidate: the best setting on the development queries; None if that was the plain model.
+        development: plain and candidate on the queries that chose.
+        confirmation: plain and candidate on the other queries, with the significance of the difference.
+        sweep: all settings on all queries.
+    """
+
+    calibration: Calibration | None
+    candidate: Calibration | None
+    development: Comparison
+    confirmation: Comparison
+    sweep: SweepResult
+
+    @property
+    def gain(self) -> Difference | None:
+        """The candidate's gain in HM (nDCG@10 where there are no positions) on the confirming queries."""
+        return None if self.candidate is None else _gain(self.confirmation)
+
+    def __str__(self) -> str:
+        gain, count = self.gain, len(self.sweep.results)
+        if self.candidate is None or gain is None:
+            words = (
+                f"Leave it off: on the development queries none of {count} settings was better than the plain model."
+            )
+        else:
+            span = (
+                ""
+                if gain.interval is None
+                else f", 95 % interval {100 * gain.interval[0]:+.2f} to {100 * gain.interval[1]:+.2f}"
+            )
+            measured = f"{_name(self.confirmation)} {100 * gain.value:+.2f}{span}"
+            if self.calibration is None:
+                words = (
+                    f"Leave it off: {self.candidate} was the best of {count} settings on the development queries, but on the "
+                    f"others its gain is within noise ({measured})."
+                )
+            else:
+                words = (
+                    f"Use {self.calibration}: the best of {count} settings on the development queries, and on the others "
+                    f"{measured}."
+                )
+        return "\n\n".join(
+            [words, f"Development queries\n{self.development}", f"Confirming queries\n{self.confirmation}"]
+        )
+
+
+def tune(
+    model: SentenceTransformer,
+    benchmark: Benchmark,
+    calibrations: Sequence[Calibration] | None = None,
+    *,
+    development: float = 0.5,
+    detached: bool = False,
+    resamples: int = 1000,
+    seed: int = 42,
+    **options: Any,
+) -> Tuning:
+    """Find the setting for a model on a benchmark, or find that the plain model is as good.
+
+    The setting with the highest HM on a part of the queries is compared with the plain model on the others; all questions
+    on one document are on the same side. It is recommended if its HM is higher beyond noise: a paired bootstrap interval
+    of 95 % that lies above 0.
+
+    Args:
+        model: the model; it is left as it was.
+        benchmark: from `load_benchmark`.
+        calibrations: the settings to choose from; by default the paper's grid.
+        development: the share of the documents whose queries choose.
+        detached: choose among approximate figures; what is confirmed is exact.
+        resamples: of the bootstrap.
+        seed: of the split and of the bootstrap.
+        options: of `sweep`.
+    """
+    if not 0.0 < development < 1.0:
+        raise ValueError(f"development must lie between 0 and 1, not {development}.")
+    if resamples < 100:
+        raise ValueError(f"Tuning needs at least 100 resamples to tell a gain from noise, not {resamples}.")
+    chosen = split(benchmark, development, seed)
+    sides = {"development": len(chosen), "confirming": len(benchmark.queries) - len(chosen)}
+    for name, queries in sides.items():
+        if queries < _FEWEST:
+            raise ValueError(f"There are {queries} {name} queries, and tuning needs {_FEWEST}: use a larger benchmark.")
+    found = sweep(model, benchmark, calibrations, detached=detached, resamples=0, seed=seed, **options)
+    resampling = Resampling(resamples, seed)
+
+    def part(result: EvaluationResult, *, choosing: bool) -> EvaluationResult:
+        rows = tuple(row for row in result.per_query if ((row.collection, row.query) in chosen) == choosing)
+        setting = {**result.setting, "resamples": resamples, "seed": seed}
+        return replace(result, per_query=rows, setting=setting, **summarise(benchmark, rows, resampling))
+
+    on_development = {one: part(result, choosing=True) for one, result in found.results.items()}
+    plain = part(found.plain, choosing=True)
+    best = max(on_development, key=lambda one: figure(on_development[one]))
+    if figure(on_development[best]) <= figure(plain):
+        return Tuning(None, None, compare([plain]), compare([part(found.plain, choosing=False)]), found)
+    exact = found.results[best]
+    if detached:
+        exact = evaluate(model, benchmark, best, resamples=0, seed=seed, **_of_evaluate(options))
+    confirmation = compare([part(found.plain, choosing=False), part(exact, choosing=False)])
+    gain = _gain(confirmation)
+    better = gain.significant and gain.value > 0
+    return Tuning(best if better else None, best, compare([plain, on_development[best]]), confirmation, found)
+
+
+def _of_evaluate(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "each"}
+
+
+def _name(comparison: Comparison) -> str:
+    return "HM" if "HM" in comparison.rows[-1].differences else "nDCG@10"
+
+
+def _gain(comparison: Comparison) -> Difference:
+    return comparison.rows[-1].differences[_name(comparison)]
