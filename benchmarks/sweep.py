@@ -9,7 +9,9 @@ trained ones. On the CPU 12 layers × 256; on a CUDA device, in float16, the sha
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import platform
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -75,9 +77,10 @@ def measure(name: str, model: SentenceTransformer, device: str, tokens: int, tex
             times["exact"].append(seconds(device, lambda: together(detached=False)))
             times["detached"].append(seconds(device, lambda: together(detached=True)))
         one = statistics.median(times["plain"])
-        memory = "—"
         if device == "cuda":
-            memory = f"{peak_mib(device, lambda: together(detached=False)) / peak_mib(device, plain):.2f}"
+            memory = peak_mib(device, lambda: together(detached=False)) / peak_mib(device, plain)
+        else:
+            memory = _grown(name, grid, texts, tokens) / _grown(name, [], texts, tokens)
         cells = [
             name,
             label,
@@ -86,11 +89,29 @@ def measure(name: str, model: SentenceTransformer, device: str, tokens: int, tex
             f"{seconds(device, separately) / one:.1f}",
             f"**{statistics.median(times['exact']) / one:.1f}**",
             f"{statistics.median(times['detached']) / one:.1f}",
-            memory,
+            f"× {memory:.2f}",
         ]
         rows.append(f"| {' | '.join(cells)} |")
         print(rows[-1], flush=True)
     return rows
+
+
+def _grown(name: str, grid: list[evenspan.Calibration], texts: int, tokens: int) -> float:
+    """How much a process grows by encoding on the CPU, plain or with a grid, in MiB: in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_grow, (name, grid, texts, tokens))
+
+
+def _grow(name: str, grid: list[evenspan.Calibration], texts: int, tokens: int) -> float:
+    model = build(*MODELS["cpu"][name], "cpu")
+    documents = [" ".join(["word"] * (tokens - 2)) for _ in range(texts)]
+    model.encode_document(["word"])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if grid:
+        sweeps.encode(model, documents, grid, batch_size=texts)
+    else:
+        model.encode_document(documents, batch_size=texts)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
 def build(config_class: str, pooling: str, sizes: dict[str, int], device: str) -> SentenceTransformer:
@@ -114,7 +135,7 @@ def main() -> None:
         "",
         f"torch {torch.__version__}, transformers {transformers.__version__}; "
         f"`python benchmarks/sweep.py --device {options.device} --repeats {options.repeats}`. "
-        "Everything in plain passes; memory is peak over the peak of a plain pass.",
+        "Everything in plain passes; memory is that of a plain pass: on the CPU what a process grows by.",
         "",
         "| model | settings | texts | one plain pass | one by one | together, exact | together, detached | memory |",
         "|---|---|---|---|---|---|---|---|",

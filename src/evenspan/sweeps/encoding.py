@@ -59,6 +59,9 @@ def encode(
     tokens for all settings together; others run the layers behind a setting's first calibrated one again. A model whose
     layers are of no known kind is encoded once for each setting.
 
+    However many settings there are, memory is that of a plain pass, one layer's keys and values, and one layer's output for
+    each different first layer among the settings.
+
     Args:
         model: the model; it is left as it was.
         texts: the documents.
