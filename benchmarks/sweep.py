@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import platform
-import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -106,12 +105,18 @@ def _grow(name: str, grid: list[evenspan.Calibration], texts: int, tokens: int) 
     model = build(*MODELS["cpu"][name], "cpu")
     documents = [" ".join(["word"] * (tokens - 2)) for _ in range(texts)]
     model.encode_document(["word"])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far, which building the model made
+    before = _memory("VmRSS")
     if grid:
         sweeps.encode(model, documents, grid, batch_size=texts)
     else:
         model.encode_document(documents, batch_size=texts)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return _memory("VmHWM") - before
+
+
+def _memory(name: str) -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition(f"{name}:")[2].split()[0]) / 1024
 
 
 def build(config_class: str, pooling: str, sizes: dict[str, int], device: str) -> SentenceTransformer:

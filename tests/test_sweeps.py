@@ -17,6 +17,7 @@ from evenspan import Calibration, sweeps
 from evenspan.cli import main
 from evenspan.evaluation import evaluate, load_benchmark
 from evenspan.sweeps.figures import pareto_front
+from evenspan.sweeps.splitting import split
 
 UNKNOWN = {"distilbert", "modernbert", "nomic_bert", "gemma2", "gemma3"}
 MIXED = [
@@ -152,6 +153,58 @@ def benchmark():
     return load_benchmark("generated", documents=16, tokens=512)
 
 
+def test_options_of_encode_document(tmp_path) -> None:
+    model = tiny.sentence_transformer("qwen3-lasttoken", tmp_path, prompts={"query": "w1 w2 ", "document": "w3 "})
+    setting = Calibration(strength=1.0, basket_size=16)
+    for options in (
+        {"normalize_embeddings": True},
+        {"normalize_embeddings": True, "truncate_dim": 7},
+        {"prompt": "w9 "},
+        {"prompt": "w1 w2 "},  # the query prompt: nothing is calibrated then, by either
+    ):
+        vectors = sweeps.encode(model, tiny.TEXTS, [setting], **options)
+        np.testing.assert_allclose(
+            vectors[setting], separately(model, setting, **options), atol=1e-5, err_msg=str(options)
+        )
+    with pytest.raises(TypeError, match="does not take 'precision'"):
+        sweeps.encode(model, tiny.TEXTS, [setting], precision="int8")
+    with pytest.raises(TypeError, match="not one string"):
+        sweeps.encode(model, "a text", [setting])
+
+
+def test_what_cannot_be_shared_is_encoded_one_by_one(cls_model, tmp_path) -> None:
+    setting = Calibration(strength=1.0, basket_size=16)
+    layer = cls_model[0].auto_model.encoder.layer[3]
+    hook = layer.attention.self.register_forward_hook(lambda _, __, output: (output[0] * 1.0005, *output[1:]))
+    vectors = sweeps.encode(cls_model, tiny.TEXTS, [setting])
+    assert not vectors.shared
+    np.testing.assert_allclose(vectors[setting], separately(cls_model, setting), atol=1e-5)
+    hook.remove()
+    kept = layer.forward
+    layer.forward = kept
+    sweeps.encode(cls_model, tiny.TEXTS, [setting])
+    assert layer.__dict__["forward"] == kept, "what someone has put there is still there"
+    windows = tiny.row(
+        "qwen3", "Qwen3Config", "lasttoken", layer_types=tiny.MIXED, use_sliding_window=True, sliding_window=16,
+        max_window_layers=0, padding="left", **tiny.DECODER,
+    )  # fmt: skip
+    model = tiny.sentence_transformer(windows, tmp_path / "windows")
+    for setting in (
+        Calibration(strength=1.0, layers="all", basket_size=16),
+        Calibration(layers="last", basket_size=16),
+    ):
+        vectors = sweeps.encode(model, tiny.TEXTS, [setting])
+        np.testing.assert_allclose(vectors[setting], separately(model, setting), atol=1e-5)
+
+
+def test_rows_that_do_not_arrive_are_noticed(cls_model, monkeypatch) -> None:
+    monkeypatch.setattr("evenspan.sweeps.shared.tolerance", lambda _: -1.0)
+    setting = Calibration(strength=1.0, basket_size=16)
+    with pytest.warns(UserWarning, match="off by .* from its own. The settings are encoded one by one"):
+        vectors = sweeps.encode(cls_model, tiny.TEXTS, [setting])
+    np.testing.assert_allclose(vectors[setting], separately(cls_model, setting), atol=1e-5)
+
+
 GRID = sweeps.strengths([0.5, 1.0], ["last", "half"], basket_size=64)
 
 
@@ -223,18 +276,20 @@ def test_tune_recommends_what_helps_and_leaves_off_what_does_not(miniature) -> N
     useless = sweeps.tune(miniature, benchmark, [Calibration(basket_size=4096)], **options)
     assert useless.calibration is None
     assert str(useless).startswith("Leave it off")
+    assert "soft,strength=0.5,layers=half,basket_size=4096" in str(useless)
+    assert "HM +0.00" in str(useless), "in words, with the numbers"
 
 
 def test_tune_needs_enough_queries(miniature) -> None:
     small = load_benchmark("generated", documents=4, tokens=512)
-    with pytest.raises(ValueError, match="use a larger benchmark"):
+    with pytest.raises(ValueError, match="nothing can be told from fewer than 10"):
         sweeps.tune(miniature, small, GRID, progress=False)
     with pytest.raises(ValueError, match="between 0 and 1"):
         sweeps.tune(miniature, small, GRID, development=1.5)
 
 
 def test_both_sides_of_the_split_share_no_document(benchmark) -> None:
-    chosen = sweeps.running.split(benchmark, 0.5, seed=1)
+    chosen = split(benchmark, 0.5, seed=1)
     sides = [set(), set()]
     for collection in benchmark.collections:
         for query in collection.queries:

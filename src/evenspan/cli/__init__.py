@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("evenspan: interrupted", file=sys.stderr)
         return 130
-    except (ImportError, OSError, TypeError, ValueError) as error:
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         print(f"evenspan: {error}", file=sys.stderr)
         return 2
     return status

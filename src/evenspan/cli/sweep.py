@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,10 @@ def _prepare(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     from evenspan.sweeps import read_grid
 
     quiet_transformers()
+    if options.output is not None:  # what could not be written is refused before hours of work, not after
+        options.output.mkdir(parents=True, exist_ok=True)
+        if importlib.util.find_spec("matplotlib") is None:
+            raise ImportError("--output draws figures, which need matplotlib: pip install 'evenspan[report]'.")
     grid = read_grid(options.grid)  # a wrong name is refused before anything is loaded
     benchmark = load_benchmark(options.benchmark, limit=options.limit, **benchmark_options(options.option))
     model = load(options.model, **({"device": options.device} if options.device else {}))
@@ -101,10 +106,10 @@ def run_sweep(options: argparse.Namespace) -> int:
         print(f"  {result.method}: nDCG@10 {100 * result.ndcg:.1f}{mean}", file=sys.stderr, flush=True)
 
     found = sweep(model, benchmark, each=tell, **rest)
+    print(found, flush=True)
     if options.output is not None:
         found.write(options.output)
         write_run(options.output)
-    print(found)
     return 0
 
 
@@ -115,11 +120,11 @@ def run_tune(options: argparse.Namespace) -> int:
 
     model, benchmark, rest = _prepare(options)
     found = tune(model, benchmark, development=options.development, **rest)
+    print(found, flush=True)
     if options.output is not None:
         found.sweep.write(options.output)
         (options.output / "tuning.txt").write_text(f"{found}\n", encoding="utf-8")
         write_run(options.output)
-    print(found)
     if options.save is not None:
         if found.calibration is None:
             print("Nothing was saved: the plain model is the one to use.", file=sys.stderr)

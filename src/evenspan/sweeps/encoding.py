@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.models import calibrated
-from evenspan.sweeps.shared import SharedEncoder
+from evenspan.sweeps.shared import SharedEncoder, SharedWorkError
 
 _logger = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class SweptVectors(Mapping[Calibration, NDArray[np.float32]]):
 
     Attributes:
         plain: the vectors without calibration.
-        detached: whether other rows than the pooled ones were left as in the plain pass.
+        detached: whether the vectors are approximate: other rows than the pooled ones were left as in the plain pass.
         shared: whether common work was done once; if not, every setting was encoded by itself.
     """
 
@@ -69,33 +70,53 @@ def encode(
         detached: take only the pooling token's own way through the layers, in the context of the plain pass, for models
             that are not causal too: one pass for all settings, approximately.
         batch_size: of encoding; halved when memory runs out.
-        options: of `encode_document`, such as `prompt` and `show_progress_bar`.
+        options: of `encode_document`: `prompt`, `prompt_name`, `normalize_embeddings`, `truncate_dim`, `show_progress_bar`.
 
     Example:
         >>> vectors = encode(model, texts, paper_grid())  # doctest: +SKIP
         >>> vectors[Calibration()].shape, vectors.plain.shape  # doctest: +SKIP
     """
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list of documents, not one string.")
+    for name in ("output_value", "precision", "convert_to_tensor", "convert_to_numpy", "pool", "chunk_size"):
+        if name in options:
+            raise TypeError(f"A sweep returns float32 vectors as arrays: it does not take {name!r}.")
     wanted = list(dict.fromkeys(calibrations))
-    for one in wanted:
-        if not isinstance(one, Calibration):
-            raise TypeError(f"calibrations must hold Calibrations, not {type(one).__name__}.")
+    check_calibrations(wanted)
     active = [one for one in wanted if one.strength > 0.0]
     shared = SharedEncoder(model, active, detached=detached)
     if not active or not len(texts) or not shared.works:
         if active and len(texts):
             _logger.info("The layers of this model are of no known kind: %d settings, one by one.", len(active))
         return _one_by_one(model, texts, wanted, batch_size, **options)
-    truncate = options.pop("truncate_dim", None) or model.truncate_dim
+    rest = dict(options)
+    truncate = rest.pop("truncate_dim", None) or model.truncate_dim
+    normalize = rest.pop("normalize_embeddings", False)
     before, model.truncate_dim = model.truncate_dim, None
     try:
         with shared.installed():
-            everything = _encode(model, texts, batch_size, **options)
+            everything = _encode(model, texts, batch_size, **rest)
+    except SharedWorkError as error:
+        warnings.warn(f"{error} The settings are encoded one by one.", stacklevel=2)
+        model.truncate_dim = before
+        return _one_by_one(model, texts, wanted, batch_size, **options)
     finally:
         model.truncate_dim = before
-    parts = np.split(everything, len(active) + 1, axis=1)
-    parts = [np.ascontiguousarray(part[:, :truncate]) for part in parts]
+    parts = [np.ascontiguousarray(part[:, :truncate]) for part in np.split(everything, len(active) + 1, axis=1)]
+    if normalize:
+        parts = [part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), np.float32(1e-12)) for part in parts]
     found = dict(zip(active, parts[1:], strict=True))
-    return SweptVectors({one: found.get(one, parts[0]) for one in wanted}, parts[0], detached, shared=True)
+    approximate = detached and not shared.causal
+    return SweptVectors({one: found.get(one, parts[0]) for one in wanted}, parts[0], approximate, shared=True)
+
+
+def check_calibrations(calibrations: Sequence[Calibration]) -> None:
+    """Raise a `TypeError` unless these are calibrations."""
+    for one in calibrations:
+        if not isinstance(one, Calibration):
+            raise TypeError(
+                f"calibrations must hold Calibrations, not {type(one).__name__}; read a string with Calibration.parse(...)."
+            )
 
 
 def _one_by_one(

@@ -22,9 +22,11 @@ def plot_strengths(sweep: SweepResult, path: str | Path) -> None:
 
     Of several variants and basket sizes the one with the most strengths is drawn.
     """
-    counts = Counter((one.variant, one.basket_size) for one in sweep.results)
-    variant, size = counts.most_common(1)[0][0]
-    drawn = [one for one in sweep.results if (one.variant, one.basket_size) == (variant, size)]
+    if not sweep.results:
+        raise ValueError("There is nothing to draw: no setting was evaluated.")
+    strengths = {(_kind(one), one.strength) for one in sweep.results}
+    kind = Counter(kind for kind, _ in strengths).most_common(1)[0][0]
+    drawn = [one for one in sweep.results if _kind(one) == kind]
     sets = list(dict.fromkeys(str(one.layers) for one in drawn))
     figure, panels = _axes(len(sets), (4.2 * len(sets), 3.6))
     names = [name for name in sweep.plain.groups if name in _COLOURS] or list(sweep.plain.groups)
@@ -36,7 +38,7 @@ def plot_strengths(sweep: SweepResult, path: str | Path) -> None:
             width = 2.2 if name == "HM" else 1.4
             panel.plot(*zip(*points, strict=True), marker=".", label=name, color=_COLOURS.get(name), linewidth=width)
         panel.axhline(0, color="#9aa5b1", linewidth=0.8)
-        panel.set(title=f"{variant}, baskets of {size}, layers: {layers}", xlabel="strength λ")
+        panel.set(title=f"{_kind_name(drawn[0])}, layers: {layers}", xlabel="strength λ")
     panels[0].set_ylabel("change of nDCG@10")
     panels[0].legend(frameon=False)
     _save(figure, path)
@@ -57,8 +59,9 @@ def plot_trade_off(sweep: SweepResult, path: str | Path) -> None:
         if (psi, mean) in front or len(points) <= 12:
             panel.annotate(_short(one), (psi, mean), fontsize=7, xytext=(4, 3), textcoords="offset points")
     panel.scatter(sweep.plain.psi, 100 * _value(sweep.plain, "HM"), marker="*", s=120, color="#111827", label="plain")
-    for kind, marker in _MARKERS.items():
-        panel.scatter([], [], marker=marker, color="#6b7280", label=kind)
+    for variant, marker in _MARKERS.items():
+        if any(one.variant == variant for one in points):
+            panel.scatter([], [], marker=marker, color="#6b7280", label=variant)
     for layers, tint in _TINTS.items():
         if any(str(one.layers) == layers for one in points):
             panel.scatter([], [], marker="o", color=tint, label=f"layers: {layers}")
@@ -82,26 +85,33 @@ def _value(result: EvaluationResult, name: str) -> float:
     return result.groups[name].ndcg
 
 
+def _kind(one: Calibration) -> tuple[object, ...]:
+    """What settings of one curve have in common."""
+    return one.variant, one.basket_size, one.self_mass, one.first_token
+
+
+def _kind_name(one: Calibration) -> str:
+    more = f", self-mass {one.self_mass:g}" if one.variant == "hard" else ""
+    return f"{one.variant}{more}, baskets of {one.basket_size}"
+
+
 def _short(one: Calibration) -> str:
-    return f"{one.variant} λ={one.strength:g} {one.layers} B={one.basket_size}"
+    more = f" w={one.self_mass:g}" if one.variant == "hard" else ""
+    more += "" if one.first_token is None else f" first={one.first_token}"
+    return f"{one.variant} λ={one.strength:g} {one.layers} B={one.basket_size}{more}"
 
 
 def _axes(count: int, size: tuple[float, float]) -> tuple[Any, list[Any]]:
     try:
-        import matplotlib as mpl
+        from matplotlib.figure import Figure  # not pyplot, which would choose a back end for the whole process
     except ImportError:
         raise ImportError("Figures need matplotlib: pip install 'evenspan[report]'.") from None
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, count, figsize=size, layout="constrained", sharey=True, squeeze=False)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, count, sharey=True, squeeze=False)
     for panel in panels[0]:
         panel.spines[["top", "right"]].set_visible(False)
     return figure, list(panels[0])
 
 
 def _save(figure: Any, path: str | Path) -> None:
-    from matplotlib import pyplot
-
     figure.savefig(path, dpi=150, metadata={"Date": None} if str(path).endswith(".svg") else None)
-    pyplot.close(figure)

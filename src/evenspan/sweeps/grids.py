@@ -46,11 +46,28 @@ def read_grid(name: str | Path) -> list[Calibration]:
     path = Path(name)
     if not path.is_file():
         raise ValueError(f"There is no grid called {str(name)!r}: say 'paper', 'ablation', or name a file of settings.")
-    text = path.read_text(encoding="utf-8")
-    if text.lstrip().startswith("["):
-        entries = json.loads(text)
+    text = path.read_text(encoding="utf-8-sig")
+    entries: list[object]
+    if text.lstrip().startswith(("[", "{")):
+        try:
+            entries = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is no JSON: {error}.") from None
+        if not isinstance(entries, list):
+            raise ValueError(f"{path} must hold a JSON list of calibrations, or one calibration string a line.")
     else:
         entries = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not entries:
         raise ValueError(f"{path} holds no settings: write one calibration string a line, such as '{Calibration()}'.")
-    return [Calibration.parse(entry) if isinstance(entry, str) else Calibration.from_dict(entry) for entry in entries]
+    return [_read(entry, path) for entry in entries]
+
+
+def _read(entry: object, path: Path) -> Calibration:
+    try:
+        if isinstance(entry, str):
+            return Calibration.parse(entry)
+        if isinstance(entry, dict):
+            return Calibration.from_dict(entry)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    raise ValueError(f"{path}: {entry!r} is no calibration: write a string such as '{Calibration()}'.")

@@ -91,7 +91,7 @@ class SweepResult:
             result.write(target / f"{file_name(result.method)}.json")
         self.to_frame().to_csv(target / "sweep.csv", index=False)
         (target / "sweep.md").write_text(self.comparison.to_markdown() + "\n", encoding="utf-8")
-        if self.plain.psi is not None:
+        if self.plain.psi is not None and self.results:
             for ending in ("png", "svg"):
                 plot_trade_off(self, target / f"trade_off.{ending}")
                 plot_strengths(self, target / f"strengths.{ending}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from evenspan.baselines import Calibrated, Method, Plain, Vectors, uncalibrated
@@ -18,9 +18,10 @@ from evenspan.evaluation.benchmark import Benchmark
 from evenspan.evaluation.encoding import Encoder
 from evenspan.evaluation.result import EvaluationResult
 from evenspan.evaluation.running import evaluate
-from evenspan.sweeps.encoding import encode
+from evenspan.sweeps.encoding import check_calibrations, encode
 from evenspan.sweeps.grids import paper_grid
 from evenspan.sweeps.result import SweepResult
+from evenspan.sweeps.shared import SharedEncoder
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,12 @@ def sweep(
     settings = list(dict.fromkeys(paper_grid() if calibrations is None else calibrations))
     if not settings:
         raise ValueError("A sweep needs at least one setting.")
-    methods: dict[Calibration, Method] = {one: Detached(one) if detached else Calibrated(one) for one in settings}
+    check_calibrations(settings)
     failures = _refused(model, settings)
+    if detached:  # what is exact anyway is not called approximate
+        shared = SharedEncoder(model, [one for one in settings if one not in failures], detached=True)
+        detached = shared.works and not shared.causal
+    methods: dict[Calibration, Method] = {one: Detached(one) if detached else Calibrated(one) for one in settings}
     common: dict[str, Any] = {
         "query_prompt": query_prompt,
         "document_prompt": document_prompt,
@@ -87,7 +92,15 @@ def sweep(
         encoder = Encoder(model, cache=folder, progress=progress, **common)
         usable = {one: method for one, method in methods.items() if one not in failures}
         for collection in benchmark.collections:
-            _fill(encoder, list(usable.items()), collection.corpus, collection.name, detached)
+            try:
+                _fill(encoder, list(usable.items()), collection.corpus, collection.name, detached)
+            except (
+                Exception
+            ) as error:  # whatever one setting does must not cost the others: each is tried by itself below
+                warnings.warn(
+                    f"Encoding the settings together failed ({error}): they are encoded one by one.", stacklevel=2
+                )
+                break
         rest: dict[str, Any] = {"cache": folder, "resamples": resamples, "seed": seed, "progress": False, **common}
         plain = evaluate(model, benchmark, method=Plain(), **rest)
         results: dict[Calibration, EvaluationResult] = {}
@@ -144,23 +157,3 @@ def _fill(
         return {name: list((vectors[by_name[name]] if name in by_name else vectors.plain)[:, None]) for name in names}
 
     encoder.fill([Plain().name, *by_name], corpus, encode_many, part)
-
-
-def split(benchmark: Benchmark, share: float, seed: int) -> set[tuple[str, str]]:
-    """A part of a benchmark's queries, as (collection, query): all questions on a document are on the same side."""
-    pick = np.random.default_rng(seed)
-    answers = sorted({_answer(collection.relevance[query.id]) for collection, query in _queries(benchmark)})
-    chosen = set(pick.permutation(answers)[: round(share * len(answers))].tolist())
-    return {
-        (collection.name, query.id)
-        for collection, query in _queries(benchmark)
-        if _answer(collection.relevance[query.id]) in chosen
-    }
-
-
-def _queries(benchmark: Benchmark) -> list[tuple[Any, Any]]:
-    return [(collection, query) for collection in benchmark.collections for query in collection.queries]
-
-
-def _answer(relevance: Mapping[str, int]) -> str:
-    return min(relevance)

@@ -26,6 +26,10 @@ from evenspan.sweeps.trajectories import Setting, advance
 _CONTROL = Calibration(strength=0.0, basket_size=1)
 
 
+class SharedWorkError(RuntimeError):
+    """The layers of a model do not do what their names say, or not now."""
+
+
 class SharedEncoder:
     """Runs a model once, and for each setting only what that leaves open.
 
@@ -38,6 +42,7 @@ class SharedEncoder:
         self.pipeline = Pipeline.of(model)
         layers = self.pipeline.layers()
         self.modules: list[nn.Module] = list(model)
+        self.full = frozenset(layers.full)
         self.layers = [find_layer(self.pipeline.transformer.model, module) for module in layers.modules]
         self.settings = [
             Setting(one, frozenset(one.choose_layers(layers.full, len(layers.modules)))) for one in calibrations
@@ -50,11 +55,12 @@ class SharedEncoder:
     @property
     def works(self) -> bool:
         """Whether the layers are of a known family and nothing but the vector is made of them."""
-        upper = self.layers[self.control.first :]
+        upper = range(self.control.first, len(self.layers))
         return (
             self.modules[:1] == [self.pipeline.transformer]
             and self.pipeline.reads_pooled_only
-            and all(layer is not None for layer in upper)
+            and self.full.issuperset(upper)  # rows see no further than a window in the others
+            and all(_untouched(self.layers[index]) for index in upper)
             and _final_norm(self) is not None
         )
 
@@ -63,12 +69,16 @@ class SharedEncoder:
         """While this lasts, the model returns the vectors of all settings side by side, the plain ones first."""
         with ExitStack() as stack:
             stack.enter_context(calibrated(self.model, Calibration(strength=0.0, layers="all")))
-            # With the model's own first layers there is nothing to see.
-            self.model.__dict__["forward"] = self._forward
-            stack.callback(self.model.__dict__.pop, "forward")
+            stack.enter_context(_overridden(self.model, self._forward))
             yield
 
-    def _forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def _forward(self, features: dict[str, Any], calibrate: bool | None = None, **_: Any) -> dict[str, Any]:
+        if calibrate is False:  # documents under the query prompt are taken for queries
+            features = self.pipeline.transformer(features, calibrate=False)
+            for module in self.modules[1:]:
+                features = module(features)
+            features["sentence_embedding"] = features["sentence_embedding"].repeat(1, 1 + len(self.settings))
+            return features
         batch = _Batch(self, features)
         with batch.watching():
             features = self.pipeline.transformer(features, calibrate=False)
@@ -124,8 +134,7 @@ class _Batch:
         with ExitStack() as stack:
             for index, found in watched:
                 layer: Any = found
-                layer.__dict__["forward"] = functools.partial(self._watch, index, layer, layer.forward)
-                stack.callback(layer.__dict__.pop, "forward")
+                stack.enter_context(_overridden(layer, functools.partial(self._watch, index, layer, layer.forward)))
             yield
 
     def _watch(self, index: int, layer: nn.Module, forward: Any, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -171,11 +180,35 @@ class _Batch:
         expected = tokens.flatten(0, 1)[self.pooled].float()
         found = self.encoder.final_norm(control).float()
         off = (found - expected).norm() / expected.norm().clamp(min=1e-12)
-        if not off <= tolerance(tokens.dtype):
-            raise RuntimeError(
-                f"Rows taken through this model's layers by themselves are off by {off:.1%} from its own: its layers are "
-                "not built as their names say. Encode the settings one by one."
+        kind = tokens.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tokens.dtype
+        if not off <= tolerance(dtype):
+            raise SharedWorkError(
+                f"Rows taken through this model's layers by themselves are off by {off:.1%} from its own."
             )
+
+
+@contextmanager
+def _overridden(module: nn.Module, forward: Any) -> Iterator[None]:
+    """A module with another forward for a while."""
+    missing = object()
+    before = module.__dict__.get("forward", missing)
+    module.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        if before is missing:
+            del module.__dict__["forward"]
+        else:
+            module.__dict__["forward"] = before
+
+
+def _untouched(layer: nn.Module | None) -> bool:
+    """Whether a layer is of a known family and nobody looks at, or has changed, what rows by themselves pass over."""
+    if layer is None:
+        return False
+    passed_over = {layer, _family(layer).attention(layer), getattr(layer, "attention", layer)}
+    return not any(part._forward_hooks or part._forward_pre_hooks or "forward" in part.__dict__ for part in passed_over)
 
 
 _CACHES = ("past_key_values", "use_cache", "calibrated_pass")

@@ -15,9 +15,8 @@ from evenspan.evaluation.result import EvaluationResult
 from evenspan.evaluation.running import evaluate
 from evenspan.evaluation.scoring import Resampling, summarise
 from evenspan.sweeps.result import SweepResult, figure
-from evenspan.sweeps.running import split, sweep
-
-_FEWEST = 20  # queries on either side, below which nothing could be told
+from evenspan.sweeps.running import sweep
+from evenspan.sweeps.splitting import split
 
 
 @dataclass(frozen=True)
@@ -26,46 +25,45 @@ class Tuning:
 
     Attributes:
         calibration: what to use, as `calibrate` takes it; None: leave it off.
-        candidate: the best setting on the development queries; None if that was the plain model.
+        candidate: the best setting on the development queries.
+        chosen: whether it was better there than the plain model.
         development: plain and candidate on the queries that chose.
         confirmation: plain and candidate on the other queries, with the significance of the difference.
         sweep: all settings on all queries.
     """
 
     calibration: Calibration | None
-    candidate: Calibration | None
+    candidate: Calibration
+    chosen: bool
     development: Comparison
     confirmation: Comparison
     sweep: SweepResult
 
     @property
-    def gain(self) -> Difference | None:
+    def gain(self) -> Difference:
         """The candidate's gain in HM (nDCG@10 where there are no positions) on the confirming queries."""
-        return None if self.candidate is None else _gain(self.confirmation)
+        return _gain(self.confirmation)
 
     def __str__(self) -> str:
         gain, count = self.gain, len(self.sweep.results)
-        if self.candidate is None or gain is None:
+        measured = f"{_name(self.confirmation)} {100 * gain.value:+.2f}"
+        if gain.interval is not None:
+            measured += f", 95 % interval {100 * gain.interval[0]:+.2f} to {100 * gain.interval[1]:+.2f}"
+        if self.calibration is not None:
             words = (
-                f"Leave it off: on the development queries none of {count} settings was better than the plain model."
+                f"Use {self.calibration}: the best of {count} settings on the development queries, and on the others "
+                f"{measured}."
+            )
+        elif self.chosen:
+            words = (
+                f"Leave it off: {self.candidate} was the best of {count} settings on the development queries, but on the "
+                f"others its gain is within noise ({measured})."
             )
         else:
-            span = (
-                ""
-                if gain.interval is None
-                else f", 95 % interval {100 * gain.interval[0]:+.2f} to {100 * gain.interval[1]:+.2f}"
+            words = (
+                f"Leave it off: on the development queries none of {count} settings was better than the plain model. The "
+                f"best of them, {self.candidate}, has on the others {measured}."
             )
-            measured = f"{_name(self.confirmation)} {100 * gain.value:+.2f}{span}"
-            if self.calibration is None:
-                words = (
-                    f"Leave it off: {self.candidate} was the best of {count} settings on the development queries, but on the "
-                    f"others its gain is within noise ({measured})."
-                )
-            else:
-                words = (
-                    f"Use {self.calibration}: the best of {count} settings on the development queries, and on the others "
-                    f"{measured}."
-                )
         return "\n\n".join(
             [words, f"Development queries\n{self.development}", f"Confirming queries\n{self.confirmation}"]
         )
@@ -103,10 +101,6 @@ def tune(
     if resamples < 100:
         raise ValueError(f"Tuning needs at least 100 resamples to tell a gain from noise, not {resamples}.")
     chosen = split(benchmark, development, seed)
-    sides = {"development": len(chosen), "confirming": len(benchmark.queries) - len(chosen)}
-    for name, queries in sides.items():
-        if queries < _FEWEST:
-            raise ValueError(f"There are {queries} {name} queries, and tuning needs {_FEWEST}: use a larger benchmark.")
     found = sweep(model, benchmark, calibrations, detached=detached, resamples=0, seed=seed, **options)
     resampling = Resampling(resamples, seed)
 
@@ -115,18 +109,20 @@ def tune(
         setting = {**result.setting, "resamples": resamples, "seed": seed}
         return replace(result, per_query=rows, setting=setting, **summarise(benchmark, rows, resampling))
 
+    if not found.results:
+        reasons = "; ".join(f"{one}: {reason}" for one, reason in found.failures.items())
+        raise RuntimeError(f"No setting could be evaluated. {reasons}")
     on_development = {one: part(result, choosing=True) for one, result in found.results.items()}
     plain = part(found.plain, choosing=True)
     best = max(on_development, key=lambda one: figure(on_development[one]))
-    if figure(on_development[best]) <= figure(plain):
-        return Tuning(None, None, compare([plain]), compare([part(found.plain, choosing=False)]), found)
     exact = found.results[best]
-    if detached:
+    if found.detached:
         exact = evaluate(model, benchmark, best, resamples=0, seed=seed, **_of_evaluate(options))
     confirmation = compare([part(found.plain, choosing=False), part(exact, choosing=False)])
     gain = _gain(confirmation)
-    better = gain.significant and gain.value > 0
-    return Tuning(best if better else None, best, compare([plain, on_development[best]]), confirmation, found)
+    chosen_it = figure(on_development[best]) > figure(plain)
+    use = best if chosen_it and gain.significant and gain.value > 0 else None
+    return Tuning(use, best, chosen_it, compare([plain, on_development[best]]), confirmation, found)
 
 
 def _of_evaluate(options: dict[str, Any]) -> dict[str, Any]:

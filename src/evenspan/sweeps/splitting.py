@@ -1,0 +1,64 @@
+"""Two parts of a benchmark's queries that share no document and have every position."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from evenspan.evaluation.benchmark import Benchmark
+from evenspan.evaluation.scoring import FEW
+
+QueryKey = tuple[str, str]  # collection and query
+
+
+def split(benchmark: Benchmark, share: float, seed: int) -> set[QueryKey]:
+    """The queries of one part. Queries that share a relevant document, in any collection, are on the same side.
+
+    Raises:
+        ValueError: if a group of queries would be too small on either side for anything to be told.
+    """
+    clusters = _clusters(benchmark)
+    names = sorted(set(clusters.values()))
+    shuffled = np.random.default_rng(seed).permutation(names)
+    chosen = set(shuffled[: round(share * len(names))].tolist())
+    part = {key for key, cluster in clusters.items() if cluster in chosen}
+    counts = {side: Counter[str]() for side in (True, False)}
+    for collection in benchmark.collections:
+        for query in collection.queries:
+            counts[(collection.name, query.id) in part].update(query.groups or (collection.name,))
+    for group in sorted({*counts[True], *counts[False]}):
+        fewest = min(counts[True][group], counts[False][group])
+        if fewest < FEW:
+            raise ValueError(
+                f"Only {fewest} queries of {group!r} are on one side of the split, and nothing can be told from fewer than "
+                f"{FEW}: use a larger benchmark, or another share or seed."
+            )
+    return part
+
+
+def _clusters(benchmark: Benchmark) -> dict[QueryKey, str]:
+    """For each query the name of the set of documents that it is connected to."""
+    parent: dict[str, str] = {}
+
+    def root(document: str) -> str:
+        parent.setdefault(document, document)
+        while parent[document] != document:
+            parent[document] = parent[parent[document]]
+            document = parent[document]
+        return document
+
+    def relevant(relevance: Mapping[str, int]) -> list[str]:
+        return sorted(document for document, grade in relevance.items() if grade > 0) or sorted(relevance)
+
+    for collection in benchmark.collections:
+        for query in collection.queries:
+            first, *others = relevant(collection.relevance[query.id])
+            for other in others:
+                parent[root(other)] = root(first)
+    return {
+        (collection.name, query.id): root(relevant(collection.relevance[query.id])[0])
+        for collection in benchmark.collections
+        for query in collection.queries
+    }
