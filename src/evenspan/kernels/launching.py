@@ -25,24 +25,26 @@ def relaunch(
 
     The kernel must not be compiled for the values of `numbers` (floats, or integers it names in `do_not_specialize`).
     """
+    arguments = (*tensors, *strides, *numbers, *constants)
+    if torch.compiler.is_compiling():
+        kernel[grid](*arguments, num_warps=num_warps)
+        return
     device = tensors[0].device
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device):  # Triton launches on the current device, whatever its tensors are on
-            return relaunch(kernel, grid, tensors, strides, numbers, constants, num_warps)
-    arguments = (*tensors, *strides, *numbers, *constants)
-    # ROCm's kernels are compiled for the size of tensors as well, which is not in the key.
-    if torch.compiler.is_compiling() or torch.version.hip is not None:
+            relaunch(kernel, grid, tensors, strides, numbers, constants, num_warps)
+        return
+    if torch.version.hip is not None:  # whose kernels are compiled for the size of tensors as well
         kernel[grid](*arguments, num_warps=num_warps)
-        return None
+        return
     seen = tuple((tensor.dtype, tensor.data_ptr() % 16 == 0) for tensor in tensors)
     key = (kernel, device.index, seen, strides, constants)
     found = _compiled.get(key)
     if found is not None:
         found[grid](*arguments)
-        return None
+        return
     compiled = kernel[grid](*arguments, num_warps=num_warps)
     if compiled is not None:  # the interpreter compiles nothing
         if len(_compiled) >= _MOST:
             _compiled.clear()
         _compiled[key] = compiled
-    return None
