@@ -149,8 +149,11 @@ class LateChunking(Method):
 
     def encode(self, model: SentenceTransformer, texts: Sequence[str], **options: Any) -> Vectors:  # noqa: D102
         with uncalibrated(model):
-            features: Any = model.encode_document(list(texts), output_value=None, **options)
-        tokens = [one["token_embeddings"][one["attention_mask"].bool()] for one in features]
+            if getattr(model.tokenizer, "padding_side", "right") == "right":  # what is cut off then is the padding
+                tokens: Any = model.encode_document(list(texts), output_value="token_embeddings", **options)
+            else:  # not with sentence-transformers 6.0, which stumbles over features that are text
+                features: Any = model.encode_document(list(texts), output_value=None, **options)
+                tokens = [one["token_embeddings"][one["attention_mask"].bool()] for one in features]
         pooled = [torch.stack([part.float().mean(0) for part in one.split(self.window)]).mean(0) for one in tokens]
         vectors = torch.nn.functional.normalize(torch.stack(pooled), dim=1)
         return list(vectors.cpu().numpy()[:, None])

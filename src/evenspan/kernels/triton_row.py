@@ -115,17 +115,19 @@ def merge(
     # The two tokens that stand alone: their scores are their log masses, their values their outputs.
     has_pooled = tl.load(present_at + row * (baskets + 2)) != 0
     has_first = tl.load(present_at + row * (baskets + 2) + 1) != 0
+    pooled_dims = tl.where(has_pooled, HEAD, 0)
+    first_dims = tl.where(has_first, HEAD, 0)
     at = key + (place // columns) * key_batch + group * key_head + (place % columns) * key_column
-    own = tl.load(at + dims, mask=in_head & has_pooled, other=0.0).to(tl.float32)
+    own = tl.load(at + dims, mask=dims < pooled_dims, other=0.0).to(tl.float32)
     pooled_score = tl.where(has_pooled, _capped(tl.sum(own * pooled), softcap, CAPPED), -float("inf"))
     at = value + (place // columns) * value_batch + group * value_head + (place % columns) * value_column
-    pooled_value = tl.load(at + dims, mask=in_head & has_pooled, other=0.0).to(tl.float32)
+    pooled_value = tl.load(at + dims, mask=dims < pooled_dims, other=0.0).to(tl.float32)
     first = tl.load(first_at + row, mask=has_first, other=0)
     at = key + (first // columns) * key_batch + group * key_head + (first % columns) * key_column
-    own = tl.load(at + dims, mask=in_head & has_first, other=0.0).to(tl.float32)
+    own = tl.load(at + dims, mask=dims < first_dims, other=0.0).to(tl.float32)
     first_score = tl.where(has_first, _capped(tl.sum(own * pooled), softcap, CAPPED), -float("inf"))
     at = value + (first // columns) * value_batch + group * value_head + (first % columns) * value_column
-    first_value = tl.load(at + dims, mask=in_head & has_first, other=0.0).to(tl.float32)
+    first_value = tl.load(at + dims, mask=dims < first_dims, other=0.0).to(tl.float32)
 
     partial = (row * tl.num_programs(0) + head) * baskets
     basket = tl.arange(0, BLOCK_BASKETS)
@@ -170,4 +172,4 @@ def merge(
         tl.store(at + dims, merged.to(output.dtype.element_ty), mask=in_head)
     else:
         at = output + (place // columns) * output_batch + (place % columns) * output_column + head * output_head
-        tl.store(at + dims, merged.to(output.dtype.element_ty), mask=in_head & active)
+        tl.store(at + dims, merged.to(output.dtype.element_ty), mask=dims < tl.where(active, HEAD, 0))
