@@ -12,13 +12,11 @@ import argparse
 import multiprocessing
 import platform
 import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import transformers
-from overhead import peak_mib
+from overhead import peak_mib, timer
 from sentence_transformers import SentenceTransformer
 from shapes import random_model
 
@@ -41,19 +39,10 @@ MODELS = {
 GRIDS = {"grid, 24": sweeps.paper_grid(), "ablation, 40": sweeps.ablation_grid()}
 
 
-def seconds(device: str, call: Callable[[], object]) -> float:
-    if device == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    call()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
-
-
 def measure(name: str, model: SentenceTransformer, device: str, tokens: int, texts: int, repeats: int) -> list[str]:
     documents = [" ".join(["word"] * (tokens - 2)) for _ in range(texts)]
     options = {"batch_size": texts, "show_progress_bar": False}
+    seconds = timer(device)
 
     def plain() -> object:
         return model.encode_document(documents, **options)
@@ -72,9 +61,9 @@ def measure(name: str, model: SentenceTransformer, device: str, tokens: int, tex
         plain(), together(detached=False)
         times: dict[str, list[float]] = {"plain": [], "exact": [], "detached": []}
         for _ in range(repeats):
-            times["plain"].append(seconds(device, plain))
-            times["exact"].append(seconds(device, lambda: together(detached=False)))
-            times["detached"].append(seconds(device, lambda: together(detached=True)))
+            times["plain"].append(seconds(plain))
+            times["exact"].append(seconds(lambda: together(detached=False)))
+            times["detached"].append(seconds(lambda: together(detached=True)))
         one = statistics.median(times["plain"])
         if device == "cuda":
             memory = peak_mib(device, lambda: together(detached=False)) / peak_mib(device, plain)
@@ -85,7 +74,7 @@ def measure(name: str, model: SentenceTransformer, device: str, tokens: int, tex
             label,
             f"{texts} × {tokens:,}",
             f"{one * 1e3:.0f} ms",
-            f"{seconds(device, separately) / one:.1f}",
+            f"{seconds(separately) / one:.1f}",
             f"**{statistics.median(times['exact']) / one:.1f}**",
             f"{statistics.median(times['detached']) / one:.1f}",
             f"× {memory:.2f}",

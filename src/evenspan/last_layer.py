@@ -46,12 +46,16 @@ def _can_leave_out(layer: nn.Module, plain: type[nn.Module]) -> bool:
     # Eager attention gives a sequence without any token a row of its own making.
     if not is_attached(attention) or plain_implementation(attention) == "eager":
         return False
-    passed_over = [
-        attention,
-        *([layer.attention] if family.attention(layer) is not getattr(layer, "self_attn", None) else []),
-    ]
-    return not any(
-        module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__ for module in passed_over
+    return not looked_into(layer, attention)
+
+
+def looked_into(layer: nn.Module, *modules: nn.Module) -> bool:
+    """Whether someone looks at, or has changed, the attention of a layer, which rows by themselves pass over, or `modules`."""
+    passed_over = [*modules, getattr(layer, "attention", None)]
+    return any(
+        module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
+        for module in passed_over
+        if module is not None
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from evenspan.attention import CalibratedPass, tolerance
 from evenspan.calibration import Calibration
 from evenspan.families import Family, family_of
-from evenspan.last_layer import find_layer
+from evenspan.last_layer import find_layer, looked_into
 from evenspan.layers import is_causal
 from evenspan.models import calibrated
 from evenspan.modules import pooled_behind_prompt
@@ -204,11 +204,8 @@ def _overridden(module: nn.Module, forward: Any) -> Iterator[None]:
 
 
 def _untouched(layer: nn.Module | None) -> bool:
-    """Whether a layer is of a known family and nobody looks at, or has changed, what rows by themselves pass over."""
-    if layer is None:
-        return False
-    passed_over = {layer, _family(layer).attention(layer), getattr(layer, "attention", layer)}
-    return not any(part._forward_hooks or part._forward_pre_hooks or "forward" in part.__dict__ for part in passed_over)
+    """Whether a layer is of a known family and does what it always does."""
+    return layer is not None and not looked_into(layer, layer, _family(layer).attention(layer))
 
 
 _CACHES = ("past_key_values", "use_cache", "calibrated_pass")
