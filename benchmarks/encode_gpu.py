@@ -212,7 +212,7 @@ def measure(name: str, model: SentenceTransformer, shape: tuple[int, int, bool],
         with ways.way("check") as encode:
             encode()
     for repeat in range(repeats):
-        for way in names:
+        for way in names[:: 1 if repeat % 2 else -1]:  # there and back, so that no way always follows the same other
             if way == "eager" and repeat % 3:
                 continue
             with ways.way(way) as encode:

@@ -16,6 +16,7 @@ import evenspan
 from evenspan import Calibration, sweeps
 from evenspan.cli import main
 from evenspan.evaluation import evaluate, load_benchmark
+from evenspan.sweeps import running
 from evenspan.sweeps.figures import pareto_front
 from evenspan.sweeps.splitting import split
 
@@ -235,7 +236,7 @@ def test_sweep_agrees_with_evaluating_one_by_one(miniature, benchmark, tmp_path)
 
 def test_a_sweep_that_is_interrupted_goes_on(miniature, benchmark, tmp_path, monkeypatch) -> None:
     encoded = []
-    shared = sweeps.running.encode
+    shared = running.encode
 
     def counting(model, texts, *args, **options):
         if len(encoded) == 1:
@@ -244,7 +245,7 @@ def test_a_sweep_that_is_interrupted_goes_on(miniature, benchmark, tmp_path, mon
         encoded.append(len(texts))
         return shared(model, texts, *args, **options)
 
-    monkeypatch.setattr(sweeps.running, "encode", counting)
+    monkeypatch.setattr(running, "encode", counting)
     options = {"cache": tmp_path, "resamples": 0, "progress": False}
     with pytest.raises(KeyboardInterrupt):
         sweeps.sweep(miniature, benchmark, GRID, **options)

@@ -11,6 +11,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -37,10 +38,15 @@ class CalibratedPass:
     """One calibrated forward call: its setting, its geometry, and what became of it."""
 
     calibration: Calibration
-    baskets: Baskets
+    geometry: Baskets | Callable[[], Baskets]
     verify: bool = False
     pooled_only: bool = False  # whether the last layer may compute the pooled rows and no others
     layers_done: int = 0
+
+    @cached_property
+    def baskets(self) -> Baskets:
+        """The geometry, built in the first calibrated layer: a device is then busy with those before it."""
+        return self.geometry if isinstance(self.geometry, Baskets) else self.geometry()
 
 
 def attach(modules: Iterable[nn.Module]) -> None:

@@ -103,14 +103,15 @@ def window_of(attention: Any) -> int | None:
     return window
 
 
-def find_layer(model: nn.Module, attention: nn.Module) -> nn.Module | None:
-    """The layer of a known family that has this self-attention module, or None."""
+def find_layers(model: nn.Module, attentions: Iterable[nn.Module]) -> list[nn.Module | None]:
+    """The layers of known families that have these self-attention modules, None for those of others."""
+    found: dict[nn.Module, nn.Module] = {}
     for module in model.modules():
         plain = getattr(type(module), "plain_class", type(module))
         family: Any = family_of(plain)
-        if family is not None and family.attention(module) is attention and not hasattr(module, "crossattention"):
-            return module
-    return None
+        if family is not None and not hasattr(module, "crossattention"):
+            found.setdefault(family.attention(module), module)
+    return [found.get(attention) for attention in attentions]
 
 
 def attach_pooled(layer: nn.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -47,12 +48,12 @@ class CalibratedCalls:
         """
         if self.calibration.strength == 0.0 or self._too_short(inputs):
             return forward(*args, **kwargs)
-        baskets = baskets_of(inputs, self.pooling, self.calibration.basket_size, pooled)
+        baskets = functools.partial(baskets_of, inputs, self.pooling, self.calibration.basket_size, pooled)
         verify = not self._verified and not torch.compiler.is_compiling()
         calibrated_pass = CalibratedPass(self.calibration, baskets, verify, pooled_only)
         output = forward(*args, calibrated_pass=calibrated_pass, **kwargs)
         self._check_reach(calibrated_pass.layers_done)
-        if verify and bool(baskets.active.any()):
+        if verify and bool(calibrated_pass.baskets.active.any()):
             self._verified = True
         return output
 

@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from evenspan.baskets import PoolingToken
-from evenspan.last_layer import find_layer
+from evenspan.last_layer import find_layers
 from evenspan.layers import AttentionLayers
 from evenspan.modules import POOLING_TOKENS, CalibratedSentenceTransformer, CalibratedTransformer, reads_pooled_only
 from evenspan.passes import pooled_layer_works, try_out
@@ -72,7 +72,7 @@ class Pipeline:
         if not self.reads_pooled_only or chosen[-1] != len(layers.modules) - 1:
             return None
         attention = layers.modules[-1]
-        layer = find_layer(self.transformer.model, attention)
+        (layer,) = find_layers(self.transformer.model, [attention])
         if layer is None or not pooled_layer_works(self.transformer.model, attention, layer, self.pooling_token):
             return None
         return layer

@@ -13,13 +13,14 @@ from evenspan.baskets import FIRST, POOLED, Baskets
 from evenspan.calibration import Calibration
 
 
-def redistribute(scores: Tensor, baskets: Baskets, calibration: Calibration) -> Tensor:
+def redistribute(scores: Tensor, baskets: Baskets, calibration: Calibration, strengths: Tensor | None = None) -> Tensor:
     """The calibrated attention of each sequence's pooling token over its keys.
 
     Args:
         scores: scaled scores before softmax, of each key under its own sequence's pooling token.  # (heads, keys)
         baskets: the geometry of the batch.
         calibration: how to spread the masses.
+        strengths: of each head, in place of the calibration's.  # (heads,)
 
     Returns:
         Weights that sum to 1 over the keys of each sequence; 0 for padding.  # (heads, keys)
@@ -28,7 +29,8 @@ def redistribute(scores: Tensor, baskets: Baskets, calibration: Calibration) -> 
     masses = torch.softmax(log_masses, dim=-1)
     targets = target_masses(masses, baskets.present, calibration)
     # A sequence that is too short keeps its masses.
-    strength = calibration.strength * baskets.active.to(masses.dtype).unsqueeze(-1)
+    wanted = calibration.strength if strengths is None else strengths.to(masses.dtype).view(-1, 1, 1)
+    strength = wanted * baskets.active.to(masses.dtype).unsqueeze(-1)
     weights = strength * targets + (1.0 - strength) * masses
     return spread(scores, log_masses, weights, baskets)
 

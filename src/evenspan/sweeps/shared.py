@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,16 +15,13 @@ from torch import Tensor, nn
 from evenspan.attention import CalibratedPass, tolerance
 from evenspan.calibration import Calibration
 from evenspan.families import Family, family_of
-from evenspan.last_layer import find_layer, looked_into
+from evenspan.last_layer import find_layers, looked_into
 from evenspan.layers import is_causal
 from evenspan.models import calibrated
 from evenspan.modules import pooled_behind_prompt
 from evenspan.passes import baskets_of
 from evenspan.pipeline import Pipeline
 from evenspan.sweeps.trajectories import Setting, advance
-
-# A setting that changes nothing, taken along to see that rows arrive where the plain pass takes them.
-_CONTROL = Calibration(strength=0.0, basket_size=1)
 
 
 class SharedWorkError(RuntimeError):
@@ -43,13 +41,14 @@ class SharedEncoder:
         layers = self.pipeline.layers()
         self.modules: list[nn.Module] = list(model)
         self.full = frozenset(layers.full)
-        self.layers = [find_layer(self.pipeline.transformer.model, module) for module in layers.modules]
+        self.layers = find_layers(self.pipeline.transformer.model, layers.modules)
         self.settings = [
             Setting(one, frozenset(one.choose_layers(layers.full, len(layers.modules)))) for one in calibrations
         ]
         self.causal = is_causal(layers.modules[-1]) and self.pipeline.pooling_token == "last"
-        first = min((setting.first for setting in self.settings), default=0)
-        self.control = Setting(_CONTROL, frozenset([first]))
+        # A setting that changes nothing, taken along to see that rows arrive where the plain pass takes them.
+        first = min(self.settings, key=lambda setting: setting.first, default=Setting(Calibration(), frozenset([0])))
+        self.control = Setting(replace(first.calibration, strength=0.0), frozenset([first.first]))
         self.checked = False
 
     @property
@@ -89,8 +88,8 @@ class SharedEncoder:
         if not self.checked:
             batch.check(rows.pop(self.control), features["token_embeddings"])
             self.checked = True
-        vectors = [self._vectors(rows[setting]) for setting in self.settings]
-        features["sentence_embedding"] = torch.cat([plain, *vectors], dim=1)
+        vectors = self._vectors(torch.cat([rows[setting] for setting in self.settings]))
+        features["sentence_embedding"] = torch.cat([plain, *vectors.chunk(len(self.settings))], dim=1)
         return features
 
     def _vectors(self, rows: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ layer behind the first calibrated one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +22,6 @@ from evenspan.families import Family
 from evenspan.last_layer import pooled_rotation, window_of
 from evenspan.redistribute import redistribute
 from evenspan.rows import pooled_scores, weighted_values
-
-PLAIN = Calibration(strength=0.0)
 
 
 @dataclass(frozen=True)
@@ -54,42 +53,91 @@ def advance(
     geometry = next(iter(baskets.values()))
     refuse_unknown_scores(keys, geometry, {"sliding_window": window_of(attention)})
     rotated = pooled_rotation(rotation, hidden, geometry)
-    done = {}
-    for setting, own in rows.items():
+    done: dict[Setting, Tensor] = {}
+    for together in _portions(sorted(rows, key=_kind), hidden):
+        own = torch.cat([rows[setting] for setting in together])  # (settings * rows, width)
         states = family.attended(layer, own)
-        own_keys, own_values = family.keys_and_values(
-            attention, states.unsqueeze(1), rotated
-        )  # (rows, groups, 1, head_dim)
-        query = family.query(attention, states, rotated)
-        used = setting.calibration if index in setting.layers else PLAIN
-        size = setting.calibration.basket_size
+        places = None if rotated is None else _repeated(rotated, len(together))
+        own_keys, own_values = family.keys_and_values(attention, states.unsqueeze(1), places)
+        query = family.query(attention, states, places)
         outputs = _own_attention(
-            query, keys, values, own_keys[:, :, 0], own_values[:, :, 0], baskets[size], used, attention.scaling
+            query, keys, values, own_keys[:, :, 0], own_values[:, :, 0], baskets, together, index, attention.scaling
         )
-        done[setting] = family.finish(layer, own, outputs.flatten(1).to(own.dtype))
+        finished = family.finish(layer, own, outputs.flatten(1).to(own.dtype))
+        done.update(zip(together, finished.chunk(len(together)), strict=True))
     return done
 
 
+def _kind(setting: Setting) -> tuple[int, str]:
+    """What settings have in common if they differ in strength and layers alone."""
+    calibration = setting.calibration
+    return calibration.basket_size, repr((calibration.variant, calibration.self_mass, calibration.first_token))
+
+
+def _portions(settings: Sequence[Setting], hidden: Tensor) -> list[Sequence[Setting]]:
+    """As many settings at a time as need no more memory than a few times what goes into a layer."""
+    # A setting has a few float32 for each head and token.
+    most = max(1, hidden.shape[-1] * hidden.element_size() // 64)
+    return [settings[start : start + most] for start in range(0, len(settings), most)]
+
+
+def _repeated(rotation: tuple[Tensor, Tensor], times: int) -> tuple[Tensor, Tensor]:
+    cos, sin = (part.repeat(times, 1, 1) for part in rotation)
+    return cos, sin
+
+
 def _own_attention(
-    query: Tensor,  # (rows, heads, head_dim)
+    query: Tensor,  # (settings * rows, heads, head_dim)
     keys: Tensor,  # (batch, groups, keys, head_dim), of the plain pass
     values: Tensor,
-    own_keys: Tensor,  # (rows, groups, head_dim), of the pooling tokens themselves
+    own_keys: Tensor,  # (settings * rows, groups, head_dim), of the pooling tokens themselves
     own_values: Tensor,
-    baskets: Baskets,
-    calibration: Calibration,
+    baskets: Mapping[int, Baskets],
+    settings: Sequence[Setting],  # those of one kind side by side
+    index: int,
     scale: float,
 ) -> Tensor:
-    """Attention of pooling tokens that are not those of the plain pass to everything that is.  # (rows, heads, head_dim)"""
-    rows, heads, size = query.shape
+    """Attention of pooling tokens that are not those of the plain pass to everything that is.
+
+    Settings are further heads: in each group of heads that share keys come the heads of one setting after another.
+
+    Returns:
+        What each pooling token gets.  # (settings * rows, heads, head_dim)
+    """
+    _, heads, size = query.shape
     groups = own_keys.shape[1]
+    geometry = baskets[settings[0].calibration.basket_size]
+    rows, pooled = geometry.pooled.shape[0], geometry.pooled
+    shape = (len(settings), rows, groups, heads // groups, size)
     with torch.autocast(query.device.type, enabled=False):
-        scores = pooled_scores(query, keys, baskets, scale, None)  # (heads, keys)
-        per_group = query.float().view(rows, groups, heads // groups, size)
-        own_scores = (per_group * own_keys.float().unsqueeze(2)).sum(-1).view(rows, heads) * scale
-        scores = scores.index_copy(1, baskets.pooled, own_scores.T)
-        weights = redistribute(scores, baskets, calibration)
-        outputs = weighted_values(weights, values, baskets)
-        plain_values = values.transpose(1, 2).flatten(0, 1)[baskets.pooled].float()  # (rows, groups, head_dim)
-        change = (own_values.float() - plain_values).repeat_interleave(heads // groups, dim=1)
-        return outputs + weights[:, baskets.pooled].T.unsqueeze(-1) * change
+        queries = (
+            query.float().view(shape).permute(1, 2, 0, 3, 4)
+        )  # (rows, groups, settings, heads of a group, head_dim)
+        beside = (len(settings), rows, groups, 1, size)
+        own_scores = (queries * own_keys.float().view(beside).permute(1, 2, 0, 3, 4)).sum(-1) * scale
+        scores = pooled_scores(queries.reshape(rows, -1, size), keys, geometry, scale, None)
+        scores.index_copy_(1, pooled, own_scores.flatten(1).T)  # (groups * settings * heads of a group, keys)
+        weights = _redistributed(scores.view(groups, len(settings), -1, scores.shape[1]), baskets, settings, index)
+        outputs = weighted_values(weights.view(scores.shape), values, geometry)
+        plain_values = values.transpose(1, 2).flatten(0, 1)[pooled].float().view(1, rows, groups, 1, size)
+        change = (own_values.float().view(beside) - plain_values).permute(1, 2, 0, 3, 4)
+        own_weights = weights[..., pooled].permute(3, 0, 1, 2).unsqueeze(-1)
+        outputs = outputs.view(rows, groups, len(settings), -1, size) + own_weights * change
+        return outputs.permute(2, 0, 1, 3, 4).reshape(query.shape)
+
+
+def _redistributed(
+    scores: Tensor, baskets: Mapping[int, Baskets], settings: Sequence[Setting], index: int
+) -> Tensor:  # both (groups, settings, heads of a group, keys)
+    """The weights under each setting, or the plain ones where a setting leaves this layer alone."""
+    parts, start = [], 0
+    for _, alike in itertools.groupby(settings, key=_kind):
+        some = list(alike)
+        part = scores[:, start : start + len(some)]
+        strengths = torch.tensor([one.calibration.strength * (index in one.layers) for one in some])
+        per_head = strengths.to(scores.device, non_blocking=True).view(1, -1, 1).expand(part.shape[:3]).reshape(-1)
+        used = some[0].calibration
+        weights = redistribute(part.reshape(-1, part.shape[-1]), baskets[used.basket_size], used, per_head)
+        parts.append(weights.view(part.shape))
+        start += len(some)
+    return torch.cat(parts, dim=1)
