@@ -80,9 +80,10 @@ def test_cuda_graphs(model) -> None:
     torch.testing.assert_close(captured, expected, atol=1e-5, rtol=0)
 
 
-def test_compiled(model) -> None:
+@pytest.mark.parametrize("part", ["model", "module"])
+def test_compiled(model, part) -> None:
     inputs = features(model.cuda())
     expected = encode(model, inputs)
-    inner = model[0].auto_model
-    inner.forward = torch.compile(inner.forward)
+    whole = model[0] if part == "module" else model[0].auto_model
+    whole.forward = torch.compile(whole.forward)
     torch.testing.assert_close(encode(model, inputs), expected, atol=1e-5, rtol=0)

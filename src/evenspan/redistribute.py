@@ -6,33 +6,36 @@ proportions, and nothing is ever divided by a summed weight.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from evenspan.baskets import FIRST, POOLED, Baskets
+from evenspan.baskets import CONTENT, FIRST, POOLED, Baskets
 from evenspan.calibration import Calibration
 
 
-def redistribute(scores: Tensor, baskets: Baskets, calibration: Calibration, strengths: Tensor | None = None) -> Tensor:
+def redistribute(scores: Tensor, baskets: Baskets, calibration: Calibration) -> Tensor:
     """The calibrated attention of each sequence's pooling token over its keys.
 
     Args:
         scores: scaled scores before softmax, of each key under its own sequence's pooling token.  # (heads, keys)
         baskets: the geometry of the batch.
         calibration: how to spread the masses.
-        strengths: of each head, in place of the calibration's.  # (heads,)
 
     Returns:
         Weights that sum to 1 over the keys of each sequence; 0 for padding.  # (heads, keys)
     """
     log_masses = basket_log_masses(scores, baskets)
     masses = torch.softmax(log_masses, dim=-1)
-    targets = target_masses(masses, baskets.present, calibration)
-    # A sequence that is too short keeps its masses.
-    wanted = calibration.strength if strengths is None else strengths.to(masses.dtype).view(-1, 1, 1)
-    strength = wanted * baskets.active.to(masses.dtype).unsqueeze(-1)
-    weights = strength * targets + (1.0 - strength) * masses
-    return spread(scores, log_masses, weights, baskets)
+    targets = target_masses(masses, baskets.present, rules_of(calibration))
+    return spread(scores, log_masses, blend(masses, targets, calibration.strength, baskets), baskets)
+
+
+def blend(masses: Tensor, targets: Tensor, strength: float | Tensor, baskets: Baskets) -> Tensor:
+    """As much of the way from masses to targets as the strength says; a sequence that is too short keeps its masses."""
+    strength = strength * baskets.active.to(masses.dtype).unsqueeze(-1)
+    return strength * targets + (1.0 - strength) * masses
 
 
 def basket_log_masses(scores: Tensor, baskets: Baskets) -> Tensor:
@@ -45,27 +48,40 @@ def basket_log_masses(scores: Tensor, baskets: Baskets) -> Tensor:
     return torch.cat([alone, content], dim=-1).masked_fill(~baskets.present, -torch.inf)
 
 
-def target_masses(masses: Tensor, present: Tensor, calibration: Calibration) -> Tensor:
+def target_masses(masses: Tensor, present: Tensor, rules: Sequence[float | Tensor]) -> Tensor:
     """What each basket gets at full strength: the fixed masses first, the others share the rest equally.
 
-    Fixed are the pooling token's mass, unless the variant is uniform, and an isolated first token's, unless it is to
-    get an equal share. If together they exceed 1, nothing is left to share and they are scaled to sum to 1.
+    If the fixed masses together exceed 1, nothing is left to share and they are scaled to sum to 1.
+
+    Args:
+        masses: before calibration.  # (..., rows, 2 + baskets)
+        present: which baskets exist.  # (rows, 2 + baskets)
+        rules: what `rules_of` says, in numbers or in tensors that broadcast over the rows of the masses.
     """
-    fixed = torch.zeros_like(masses)
-    sharing = present.clone()
-    if calibration.variant != "uniform":
-        sharing[:, POOLED] = False
-        fixed[..., POOLED] = masses[..., POOLED] if calibration.variant == "soft" else calibration.self_mass
-    first_token = calibration.first_token
-    if first_token is None:
-        first_token = "equal" if calibration.variant == "uniform" else "keep"
-    if first_token != "equal":
-        sharing[:, FIRST] = False
-        own = masses[..., FIRST] if first_token == "keep" else torch.full_like(masses[..., FIRST], first_token)
-        fixed[..., FIRST] = own * present[:, FIRST]
-    taken = fixed.sum(dim=-1, keepdim=True)
-    share = (1.0 - taken).clamp(min=0.0) / sharing.sum(dim=-1, keepdim=True).clamp(min=1)
-    return torch.where(sharing, share, fixed) / taken.clamp(min=1.0)
+    keep_pooled, give_pooled, share_pooled, keep_first, give_first, share_first = rules
+    there = present.to(masses.dtype)
+    pooled = keep_pooled * masses[..., POOLED] + give_pooled
+    first = (keep_first * masses[..., FIRST] + give_first) * there[:, FIRST]
+    taken = pooled + first
+    share_pooled, share_first = share_pooled * there[:, POOLED], share_first * there[:, FIRST]
+    sharing = there[:, CONTENT:].sum(dim=-1) + share_pooled + share_first
+    share = (1.0 - taken).clamp(min=0.0) / sharing.clamp(min=1.0)
+    alone = torch.stack([pooled + share_pooled * share, first + share_first * share], dim=-1)
+    return torch.cat([alone, share.unsqueeze(-1) * there[:, CONTENT:]], dim=-1) / taken.clamp(min=1.0).unsqueeze(-1)
+
+
+def rules_of(calibration: Calibration) -> tuple[float, ...]:
+    """For the pooling token and the first token: 1 if it keeps its mass, the mass it is given, 1 if it gets a share."""
+    first = calibration.first_token
+    if first is None:
+        first = "equal" if calibration.variant == "uniform" else "keep"
+    given = 0.0 if isinstance(first, str) else float(first)
+    pooled = {
+        "soft": (1.0, 0.0, 0.0),
+        "hard": (0.0, float(calibration.self_mass), 0.0),
+        "uniform": (0.0, 0.0, 1.0),
+    }
+    return (*pooled[calibration.variant], float(first == "keep"), given, float(first == "equal"))
 
 
 def spread(scores: Tensor, log_masses: Tensor, weights: Tensor, baskets: Baskets) -> Tensor:

@@ -26,9 +26,6 @@ def relaunch(
     The kernel must not be compiled for the values of `numbers` (floats, or integers it names in `do_not_specialize`).
     """
     arguments = (*tensors, *strides, *numbers, *constants)
-    if torch.compiler.is_compiling():
-        kernel[grid](*arguments, num_warps=num_warps)
-        return
     device = tensors[0].device
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device):  # Triton launches on the current device, whatever its tensors are on

@@ -13,6 +13,7 @@ from evenspan.baskets import Baskets
 from evenspan.calibration import Calibration
 from evenspan.kernels.launching import relaunch
 from evenspan.kernels.triton_row import basket_partials, merge
+from evenspan.redistribute import rules_of
 
 
 def launch(
@@ -66,25 +67,8 @@ def launch(
             log_masses,
         ),
         strides,
-        (*numbers, float(calibration.strength), *_targets(calibration)),
+        (*numbers, float(calibration.strength), *rules_of(calibration)),
         (*constants, block_baskets, min(16, block_baskets)),
         num_warps=2,
     )
     return target
-
-
-def _targets(calibration: Calibration) -> tuple[float, ...]:
-    """For the pooling token and the first token: 1 if it keeps its mass, the mass it is given, 1 if it gets a share.
-
-    This is what `redistribute.target_masses` does, in numbers.
-    """
-    first = calibration.first_token
-    if first is None:
-        first = "equal" if calibration.variant == "uniform" else "keep"
-    given = 0.0 if isinstance(first, str) else float(first)
-    pooled = {
-        "soft": (1.0, 0.0, 0.0),
-        "hard": (0.0, float(calibration.self_mass), 0.0),
-        "uniform": (0.0, 0.0, 1.0),
-    }
-    return (*pooled[calibration.variant], float(first == "keep"), given, float(first == "equal"))

@@ -20,7 +20,7 @@ from evenspan.baskets import Baskets
 from evenspan.calibration import Calibration
 from evenspan.families import Family
 from evenspan.last_layer import pooled_rotation, window_of
-from evenspan.redistribute import redistribute
+from evenspan.redistribute import basket_log_masses, blend, rules_of, spread, target_masses
 from evenspan.rows import pooled_scores, weighted_values
 
 
@@ -54,7 +54,7 @@ def advance(
     refuse_unknown_scores(keys, geometry, {"sliding_window": window_of(attention)})
     rotated = pooled_rotation(rotation, hidden, geometry)
     done: dict[Setting, Tensor] = {}
-    for together in _portions(sorted(rows, key=_kind), hidden):
+    for together in _portions(sorted(rows, key=_basket_size), hidden):
         own = torch.cat([rows[setting] for setting in together])  # (settings * rows, width)
         states = family.attended(layer, own)
         places = None if rotated is None else _repeated(rotated, len(together))
@@ -68,10 +68,8 @@ def advance(
     return done
 
 
-def _kind(setting: Setting) -> tuple[int, str]:
-    """What settings have in common if they differ in strength and layers alone."""
-    calibration = setting.calibration
-    return calibration.basket_size, repr((calibration.variant, calibration.self_mass, calibration.first_token))
+def _basket_size(setting: Setting) -> int:
+    return setting.calibration.basket_size
 
 
 def _portions(settings: Sequence[Setting], hidden: Tensor) -> list[Sequence[Setting]]:
@@ -93,7 +91,7 @@ def _own_attention(
     own_keys: Tensor,  # (settings * rows, groups, head_dim), of the pooling tokens themselves
     own_values: Tensor,
     baskets: Mapping[int, Baskets],
-    settings: Sequence[Setting],  # those of one kind side by side
+    settings: Sequence[Setting],  # those of one basket size side by side
     index: int,
     scale: float,
 ) -> Tensor:
@@ -130,14 +128,19 @@ def _redistributed(
     scores: Tensor, baskets: Mapping[int, Baskets], settings: Sequence[Setting], index: int
 ) -> Tensor:  # both (groups, settings, heads of a group, keys)
     """The weights under each setting, or the plain ones where a setting leaves this layer alone."""
+    each = [(one.calibration.strength * (index in one.layers), *rules_of(one.calibration)) for one in settings]
+    numbers = torch.tensor(each).to(scores.device, non_blocking=True).T.view(7, 1, -1, 1, 1)
     parts, start = [], 0
-    for _, alike in itertools.groupby(settings, key=_kind):
-        some = list(alike)
-        part = scores[:, start : start + len(some)]
-        strengths = torch.tensor([one.calibration.strength * (index in one.layers) for one in some])
-        per_head = strengths.to(scores.device, non_blocking=True).view(1, -1, 1).expand(part.shape[:3]).reshape(-1)
-        used = some[0].calibration
-        weights = redistribute(part.reshape(-1, part.shape[-1]), baskets[used.basket_size], used, per_head)
-        parts.append(weights.view(part.shape))
-        start += len(some)
-    return torch.cat(parts, dim=1)
+    for size, alike in itertools.groupby(settings, key=_basket_size):
+        geometry, end = baskets[size], start + len(list(alike))
+        part = scores[:, start:end].reshape(-1, scores.shape[-1])
+        log_masses = basket_log_masses(part, geometry)
+        masses = torch.softmax(log_masses, dim=-1).view(scores.shape[0], end - start, -1, *log_masses.shape[1:])
+        strength, *rules = numbers[:, :, start:end]
+        targets = target_masses(masses, geometry.present, rules)
+        weights = blend(masses, targets, strength.unsqueeze(-1), geometry)
+        parts.append(spread(part, log_masses, weights.view(log_masses.shape), geometry))
+        start = end
+    if len(parts) == 1:
+        return parts[0].view(scores.shape)
+    return torch.cat([part.view(scores.shape[0], -1, *scores.shape[2:]) for part in parts], dim=1)
