@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from evenspan.calibration import Calibration
 
 if TYPE_CHECKING:
+    from evenspan.auditing.result import Audit
+    from evenspan.auditing.running import audit
     from evenspan.inspection import Inspection, inspect_model
     from evenspan.loading import load
     from evenspan.miniatures import miniature
@@ -15,8 +17,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Audit",
     "Calibration",
     "Inspection",
+    "audit",
     "calibrate",
     "calibrated",
     "calibration_of",
@@ -28,6 +32,8 @@ __all__ = [
 
 # What needs torch and sentence-transformers is imported when it is first used: `evenspan --help` stays instant.
 _HOME = {
+    "Audit": "auditing.result",
+    "audit": "auditing.running",
     "Inspection": "inspection",
     "inspect_model": "inspection",
     "load": "loading",

@@ -49,14 +49,14 @@ class CalibratedPass:
         return self.geometry if isinstance(self.geometry, Baskets) else self.geometry()
 
 
-def attach(modules: Iterable[nn.Module]) -> None:
-    """Make these attention modules calibrate whatever call carries a `CalibratedPass`."""
+def attach(modules: Iterable[nn.Module], implementation: str = _NAME) -> None:
+    """Make these attention modules calibrate whatever call carries a `CalibratedPass`, or run another implementation."""
     register()
     for module in modules:
         # Only these modules see our name. The model's config keeps its own, so masks are built as ever.
         plain: Any = module.config
         config = copy.copy(plain)
-        config._attn_implementation_internal = _NAME
+        config._attn_implementation_internal = implementation
         setattr(module, _PLAIN_CONFIG, plain)
         module.config = config
 
@@ -95,7 +95,7 @@ def calibrated_attention(
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The model's own attention, with the pooled rows replaced in a calibrated pass."""
-    output, weights = _plain_attention(module, query, key, value, attention_mask, **kwargs)
+    output, weights = plain_attention(module, query, key, value, attention_mask, **kwargs)
     if calibrated_pass is None:
         return output, weights
     refuse_unknown_scores(key, calibrated_pass.baskets, kwargs)
@@ -124,7 +124,8 @@ class _PlainView:
         return getattr(self._module, name)
 
 
-def _plain_attention(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+def plain_attention(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+    """What an attached module's own attention returns."""
     name = plain_implementation(module)
     modeling: Any = sys.modules[type(module).__module__]  # a model may bring attention functions of its own
     plain: Callable[..., tuple[Tensor, Tensor | None]] = modeling.ALL_ATTENTION_FUNCTIONS.get_interface(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +77,21 @@ class Pipeline:
         if layer is None or not pooled_layer_works(self.transformer.model, attention, layer, self.pooling_token):
             return None
         return layer
+
+
+@contextmanager
+def overridden(module: nn.Module, forward: Any) -> Iterator[None]:
+    """A module with another forward for a while."""
+    missing = object()
+    before = module.__dict__.get("forward", missing)
+    module.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        if before is missing:
+            del module.__dict__["forward"]
+        else:
+            module.__dict__["forward"] = before
 
 
 def _plain_sentence_transformer(model: object) -> SentenceTransformer:

@@ -20,7 +20,7 @@ from evenspan.layers import is_causal
 from evenspan.models import calibrated
 from evenspan.modules import pooled_behind_prompt
 from evenspan.passes import baskets_of
-from evenspan.pipeline import Pipeline
+from evenspan.pipeline import Pipeline, overridden
 from evenspan.sweeps.trajectories import Setting, advance
 
 
@@ -68,7 +68,7 @@ class SharedEncoder:
         """While this lasts, the model returns the vectors of all settings side by side, the plain ones first."""
         with ExitStack() as stack:
             stack.enter_context(calibrated(self.model, Calibration(strength=0.0, layers="all")))
-            stack.enter_context(_overridden(self.model, self._forward))
+            stack.enter_context(overridden(self.model, self._forward))
             yield
 
     def _forward(self, features: dict[str, Any], calibrate: bool | None = None, **_: Any) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class _Batch:
         with ExitStack() as stack:
             for index, found in watched:
                 layer: Any = found
-                stack.enter_context(_overridden(layer, functools.partial(self._watch, index, layer, layer.forward)))
+                stack.enter_context(overridden(layer, functools.partial(self._watch, index, layer, layer.forward)))
             yield
 
     def _watch(self, index: int, layer: nn.Module, forward: Any, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -185,21 +185,6 @@ class _Batch:
             raise SharedWorkError(
                 f"Rows taken through this model's layers by themselves are off by {off:.1%} from its own."
             )
-
-
-@contextmanager
-def _overridden(module: nn.Module, forward: Any) -> Iterator[None]:
-    """A module with another forward for a while."""
-    missing = object()
-    before = module.__dict__.get("forward", missing)
-    module.__dict__["forward"] = forward
-    try:
-        yield
-    finally:
-        if before is missing:
-            del module.__dict__["forward"]
-        else:
-            module.__dict__["forward"] = before
 
 
 def _untouched(layer: nn.Module | None) -> bool:

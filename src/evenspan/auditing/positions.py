@@ -1,0 +1,133 @@
+"""How much a position counts, apart from what stands there.
+
+Every document is encoded in its own order and with its segments in another one, and compared with the vectors of its
+segments. A segment's similarity to the whole is what its content makes plus what its position makes. The same segment
+at two positions has the same content: differences between the orders are differences between positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenspan.auditing.result import Bias, Degree, Estimate, Representation
+
+Array = NDArray[np.float64]
+RESAMPLES = 1000
+# In standard deviations of what content makes: what is less is not called a bias, what is more is called strong.
+_SMALLEST, _STRONG = 0.1, 0.5
+
+
+def orders(documents: int, segments: int, versions: int, seed: int) -> NDArray[np.int64]:
+    """Which segment stands at each position: in its own order first, then shuffled so that every segment moves."""
+    random = np.random.default_rng(seed)
+    found = np.tile(np.arange(segments), (documents, versions, 1))
+    for document in range(documents):
+        for version in range(1, versions):
+            order = random.permutation(segments)
+            while (order == np.arange(segments)).any():
+                order = random.permutation(segments)
+            found[document, version] = order
+    return found
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Everything that is estimated from similarities, for the sample and for resampled ones.
+
+    Attributes:
+        positions: the similarity at each position of a segment of average content.  # (1 + resamples, positions)
+        spread: the standard deviation of what content makes, inside of a document.  # (1 + resamples,)
+    """
+
+    positions: Array
+    spread: Array
+
+    @property
+    def slope(self) -> Array:
+        """The change over the whole document, by a straight line.  # (1 + resamples,)"""
+        count = self.positions.shape[1]
+        place = np.linspace(0.0, 1.0, count) - 0.5
+        slope: Array = self.positions @ place / (place @ place)
+        return slope
+
+    @property
+    def primacy(self) -> Array:
+        """How much more the first position is reflected than those in between."""
+        return self.positions[:, 0] - self._between
+
+    @property
+    def recency(self) -> Array:
+        """How much more the last position is."""
+        return self.positions[:, -1] - self._between
+
+    @property
+    def _between(self) -> Array:
+        inner = self.positions[:, 1:-1]
+        mean: Array = inner.mean(axis=1) if inner.shape[1] else self.positions.mean(axis=1)
+        return mean
+
+
+def effects(similarities: Array, order: NDArray[np.int64], seed: int) -> Effects:
+    """Estimate by least squares, with an effect of its own for every segment of every document.
+
+    Args:
+        similarities: of the segment at each position with the whole.  # (documents, versions, positions)
+        order: which segment that is.
+        seed: of the bootstrap over documents.
+    """
+    documents, versions, count = similarities.shape
+    centred = similarities - similarities.mean(axis=2, keepdims=True)  # the two orders may differ as wholes
+    rows = np.zeros((documents, versions, count, count))  # of each segment: at which position it stands
+    values = np.zeros((documents, versions, count))
+    np.put_along_axis(values, order, centred, axis=2)
+    position = np.broadcast_to(np.eye(count), rows.shape)
+    np.put_along_axis(rows, order[..., None], position, axis=2)
+    within = rows - rows.mean(axis=1, keepdims=True)
+    normal = np.einsum("dvsp,dvsq->dpq", within, within)
+    target = np.einsum("dvsp,dvs->dp", within, values - values.mean(axis=1, keepdims=True))
+
+    random = np.random.default_rng(seed)
+    weights = np.vstack(
+        [np.ones(documents), random.multinomial(documents, np.full(documents, 1 / documents), RESAMPLES)]
+    )
+    matrices = np.einsum("rd,dpq->rpq", weights, normal)
+    targets = weights @ target
+    found = np.einsum("rpq,rq->rp", np.linalg.pinv(matrices, hermitian=True), targets)
+    found -= found.mean(axis=1, keepdims=True)
+    mean = weights @ similarities.mean(axis=(1, 2)) / documents
+    content = (values - np.einsum("dvsp,p->dvs", rows, found[0])).mean(axis=1)  # (documents, segments)
+    spread = np.sqrt(weights @ content.var(axis=1, ddof=1) / documents)
+    return Effects(found + mean[:, None], spread)
+
+
+def representation(found: Effects, documents: int) -> Representation:
+    """The figures with their intervals, and what they say."""
+    slope, primacy, recency = (estimate(values) for values in (found.slope, found.primacy, found.recency))
+    spread = np.maximum(found.spread, 1e-9)
+    relative = estimate(found.slope / spread)
+    ends = estimate((found.primacy + found.recency) / 2 / spread)
+    bias, degree = _verdict(relative, primacy, recency, ends)
+    positions = tuple(estimate(found.positions[:, place]) for place in range(found.positions.shape[1]))
+    return Representation(documents, positions, slope, primacy, recency, relative, bias, degree)
+
+
+def estimate(values: Array) -> Estimate:
+    """The sample's own value, with the middle 95 % of the resampled ones."""
+    low, high = np.percentile(values[1:], [2.5, 97.5])
+    return Estimate(float(values[0]), (float(low), float(high)))
+
+
+def _verdict(relative: Estimate, primacy: Estimate, recency: Estimate, ends: Estimate) -> tuple[Bias, Degree | None]:
+    if _beyond_noise(relative) and abs(relative.value) >= _SMALLEST:
+        degree: Degree = "strong" if abs(relative.value) >= _STRONG else "mild"
+        return ("primacy" if relative.value < 0 else "recency"), degree
+    if primacy.interval[0] > 0 and recency.interval[0] > 0 and ends.value >= _SMALLEST:
+        return "both ends", ("strong" if ends.value >= _STRONG else "mild")
+    return "none found", None
+
+
+def _beyond_noise(found: Estimate) -> bool:
+    return found.interval[0] > 0 or found.interval[1] < 0

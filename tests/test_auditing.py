@@ -1,0 +1,257 @@
+"""The audit: what is never read, where the pooling token looks, how positions show in the vector."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+
+import evenspan
+from evenspan import Audit, Calibration
+from evenspan.auditing.positions import effects, orders, representation
+from evenspan.auditing.reading import read_texts
+from evenspan.cli import main
+
+TEXTS = [tiny.text(words, seed) for seed, words in enumerate((200, 150, 97, 130, 180, 120, 99, 160, 110, 140, 3, 15))]
+SETTING = Calibration(strength=0.7, basket_size=16)
+
+
+def eager_masses(model, text: str, setting: Calibration | None) -> list[tuple[float, list[float]]]:
+    """The pooling token's own mass and that of each basket, by layer, from a full matrix of attention."""
+    inner = model[0].auto_model
+    before = inner.config._attn_implementation
+    inner.set_attn_implementation("eager")
+    try:
+        features = model.preprocess([text])
+        inputs = {name: features[name] for name in ("input_ids", "attention_mask")}
+        if setting is None:
+            found = inner(**inputs, output_attentions=True).attentions
+        else:
+            pooling = "cls" if model[1].pooling_mode == "cls" else "last"
+            with evenspan.calibrated(inner, setting, pooling=pooling):
+                found = inner(**inputs, output_attentions=True).attentions
+    finally:
+        inner.set_attn_implementation(before)
+    masses = []
+    for weights in found:
+        last = model[1].pooling_mode == "lasttoken"
+        row = weights[0, :, -1 if last else 0].mean(dim=0)
+        content = row[1:-1] if last else row[1:]
+        masses.append((float(row[-1 if last else 0]), [float(part.sum()) for part in content.split(16)]))
+    return masses
+
+
+@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES, ids=str)
+@torch.no_grad()
+def test_attention_agrees_with_an_eager_pass(architecture, tmp_path) -> None:
+    model = tiny.sentence_transformer(architecture, tmp_path)
+    text = TEXTS[0]
+    plain = model.encode_document(text)
+    found = evenspan.audit(model, [text], SETTING, progress=False)
+    for view, setting in ((found.plain, None), (found.calibrated, SETTING)):
+        expected = eager_masses(model, text, setting)
+        attention = view.attention
+        assert [one.layer for one in attention.layers] == list(architecture.full)
+        for one in attention.layers:
+            own, baskets = expected[one.layer]
+            assert one.mean_self_mass == pytest.approx(own, abs=1e-5)
+            np.testing.assert_allclose(one.baskets, baskets, atol=1e-5)
+    assert any(one.calibrated for one in found.calibrated.attention.layers)
+    np.testing.assert_array_equal(model.encode_document(text), plain)
+
+
+def test_audit_of_a_model_and_its_file(cls_model, tmp_path) -> None:
+    found = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
+    assert found.plain.representation.documents == found.calibrated.representation.documents == 10
+    assert found.truncation.cut == 0
+    assert any("2 documents are too short" in note for note in found.notes)
+    assert found.slope_change.value == pytest.approx(
+        found.calibrated.representation.slope.value - found.plain.representation.slope.value
+    )
+    low, high = found.plain.representation.slope.interval
+    assert low < found.plain.representation.slope.value < high
+    for one in found.plain.attention.layers:
+        assert sorted(one.self_mass) == list(one.self_mass)
+    found.write(tmp_path / "audit.json")
+    assert Audit.read(tmp_path / "audit.json") == found
+    again = evenspan.audit(cls_model, TEXTS, SETTING, progress=False, batch_size=3)
+    assert again.plain.representation.slope.value == pytest.approx(found.plain.representation.slope.value, abs=1e-5)
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(ValueError, match="is no audit"):
+        Audit.read(tmp_path / "other.json")
+
+
+def test_a_calibrated_model_is_audited_with_its_own_calibration_and_left_as_it_was(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    before = cls_model.encode_document(TEXTS)
+    found = evenspan.audit(cls_model, TEXTS, progress=False)
+    assert found.calibration == str(SETTING)
+    np.testing.assert_array_equal(cls_model.encode_document(TEXTS), before)
+    with evenspan.calibrated(cls_model, Calibration(strength=0.0)):
+        plain = evenspan.audit(cls_model, TEXTS, Calibration(strength=0.0, basket_size=16), progress=False)
+    assert plain.plain.representation == found.plain.representation
+
+
+def test_truncation_is_counted_and_said_first(cls_model) -> None:
+    cls_model.max_seq_length = 102
+    found = evenspan.audit(cls_model, TEXTS, progress=False)
+    counts = [200, 150, 97, 130, 180, 120, 99, 160, 110, 140, 3, 15]
+    assert found.truncation.room == 100
+    assert found.truncation.tokens == sum(counts)
+    assert found.truncation.cut == sum(count > 100 for count in counts)
+    assert found.truncation.unread == sum(max(0, count - 100) for count in counts)
+    assert [one.name for one in found.truncation.worst][:2] == ["0", "4"]
+    assert str(found).splitlines()[2].startswith("67% of the documents (8 of 12) are cut off")
+
+
+def test_any_sentence_transformer_can_be_audited(cls_model) -> None:
+    mean = SentenceTransformer(modules=[cls_model[0], Pooling(32, "mean")])
+    found = evenspan.audit(mean, TEXTS, progress=False)
+    assert found.plain.attention is None
+    assert any("Attention was not looked at" in note and "mean" in note for note in found.notes)
+    assert found.plain.representation is not None
+    with pytest.raises(ValueError, match="pools by 'mean'"):
+        evenspan.audit(mean, TEXTS, SETTING, progress=False)
+
+
+def test_short_texts_have_no_positions(cls_model) -> None:
+    found = evenspan.audit(cls_model, [tiny.text(20, seed) for seed in range(30)], SETTING, progress=False)
+    assert found.plain.representation is None
+    assert found.slope_change is None
+    assert any("too few" in note for note in found.notes)
+    assert found.plain.attention is not None
+
+
+def test_bad_input_is_refused(cls_model) -> None:
+    with pytest.raises(TypeError, match="not one string"):
+        evenspan.audit(cls_model, "one text")
+    with pytest.raises(ValueError, match="no text to look at"):
+        evenspan.audit(cls_model, ["", "  "])
+    with pytest.raises(ValueError, match="at least 2"):
+        evenspan.audit(cls_model, TEXTS, segments=1)
+    with pytest.raises(ValueError, match="2 names for 12 texts"):
+        evenspan.audit(cls_model, TEXTS, names=["a", "b"])
+
+
+@pytest.mark.parametrize(("at", "bias"), [(0, "primacy"), (4, "recency"), (None, "none found")])
+def test_positions_are_told_from_content(at, bias) -> None:
+    """Content is three times as strong as position, and stands in an order of its own: the lead is what matters most."""
+    random = np.random.default_rng(0)
+    documents = 400
+    order = orders(documents, 5, 2, seed=1)
+    content = random.normal(0.5, 0.1, (documents, 5)) + np.array([0.3, 0.1, 0.0, 0.0, 0.0])
+    position = np.zeros(5)
+    if at is not None:
+        position[at] = 0.1
+    noise = random.normal(0.0, 0.02, (documents, 2, 5))
+    similarities = np.take_along_axis(np.repeat(content[:, None], 2, axis=1), order, axis=2) + position + noise
+    found = representation(effects(similarities, order, seed=0), documents)
+    assert found.bias == bias
+    estimated = np.array([one.value for one in found.positions])
+    np.testing.assert_allclose(estimated - estimated.mean(), position - position.mean(), atol=0.01)
+    covered = [one.interval[0] <= one.value <= one.interval[1] for one in found.positions]
+    assert all(covered)
+
+
+def test_both_ends() -> None:
+    order = orders(200, 5, 2, seed=1)
+    noise = np.random.default_rng(0).normal(0.0, 0.05, (200, 2, 5))
+    found = representation(effects(np.array([0.7, 0.5, 0.5, 0.5, 0.7]) + noise, order, seed=0), 200)
+    assert found.verdict == "strong both ends"
+
+
+def test_orders_move_every_segment() -> None:
+    order = orders(50, 4, 3, seed=0)
+    assert (order[:, 0] == np.arange(4)).all()
+    assert (order[:, 1:] != np.arange(4)).all()
+    assert (np.sort(order, axis=2) == np.arange(4)).all()
+
+
+def test_memory_that_runs_out_halves_the_batch(cls_model, monkeypatch) -> None:
+    expected = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
+    encode = type(cls_model).encode_document
+    sizes = []
+
+    def small(self, texts, **options):
+        sizes.append(options["batch_size"])
+        vectors = encode(self, texts, **options)
+        if options["batch_size"] > 4:
+            raise torch.OutOfMemoryError("too large")
+        return vectors
+
+    monkeypatch.setattr(SentenceTransformer, "encode_document", small)
+    found = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
+    assert set(sizes) == {32, 16, 8, 4}
+    assert found.plain.attention.basket_documents == expected.plain.attention.basket_documents
+    for one, other in zip(found.plain.attention.layers, expected.plain.attention.layers, strict=True):
+        assert one.mean_self_mass == pytest.approx(other.mean_self_mass, abs=1e-6)
+
+
+def test_reading_texts(tmp_path) -> None:
+    rows = [
+        b'{"_id": "a", "text": "first"}',
+        b'{"_id": "b", "text": ""}',
+        b'{"_id": "c", "text": 3}',
+        b'{"_id": "d"}',
+        b'{"text": "\xff"}',
+        b"no json",
+        b"[1]",
+        b"",
+        b'{"text": "last"}',
+    ]
+    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(rows))
+    found = read_texts(tmp_path / "rows.jsonl")
+    assert found.names == ["rows.jsonl:a", "rows.jsonl:9"]
+    assert found.texts == ["first", "last"]
+    assert found.left_out == {
+        "empty": 1, "not text": 1, "without 'text'": 1, "not UTF-8": 1, "not JSON": 1, "not a JSON object": 1,
+    }  # fmt: skip
+    assert found.in_words().startswith("6 of 8 rows were left out")
+
+
+def test_reading_other_files(tmp_path) -> None:
+    pandas = pytest.importorskip("pandas")
+    folder = tmp_path / "texts"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.txt").write_text("a text", encoding="utf-8")
+    (folder / "bad.txt").write_bytes(b"\xff\xfe\x00")
+    (folder / "sub" / "b.csv").write_bytes(b'id,text\n1,"two\nlines"\n2,\n3,\xff\n')
+    pandas.DataFrame({"text": ["x", None, "y"]}).to_parquet(folder / "c.parquet")
+    (folder / "ignored.pdf").write_bytes(b"%PDF")
+    found = read_texts(folder)
+    assert dict(zip(found.names, found.texts, strict=True)) == {
+        "a.txt": "a text", "c.parquet:1": "x", "c.parquet:3": "y", "sub/b.csv:1": "two\nlines",
+    }  # fmt: skip
+    assert found.left_out == {"not UTF-8": 2, "empty": 1, "not text": 1}
+    (tmp_path / "fields.csv").write_text("body,title\nx,y\n")
+    with pytest.raises(ValueError, match="no field 'text': choose with --field, the fields are 'body', 'title'"):
+        read_texts(tmp_path / "fields.csv")
+    assert read_texts(tmp_path / "fields.csv", "body").texts == ["x"]
+    with pytest.raises(FileNotFoundError):
+        read_texts(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="no known kind"):
+        read_texts(folder / "ignored.pdf")
+
+
+def test_command_line(cls_model, tmp_path, capsys) -> None:
+    cls_model.save_pretrained(str(tmp_path / "model"))
+    rows = [json.dumps({"id": f"d{number}", "body": text}) for number, text in enumerate(TEXTS)] + ["{}", "oops"]
+    (tmp_path / "texts.jsonl").write_text("\n".join(rows))
+    command = ["audit", str(tmp_path / "model"), "--texts", str(tmp_path / "texts.jsonl"), "-o", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert "the fields are 'id', 'body'" in capsys.readouterr().err
+    assert main([*command, "--field", "body", "--calibration", str(SETTING)]) == 0
+    printed = capsys.readouterr()
+    assert "2 of 14 rows were left out" in printed.err
+    assert "Nothing is cut off" in printed.out
+    assert "2 of 14 rows" in printed.out
+    found = Audit.read(tmp_path / "out" / "audit.json")
+    assert found.calibration == str(SETTING)
+    assert (tmp_path / "out" / "run.json").exists()
+    assert main([*command, "--field", "body", "--calibration", "none", "--sample", "11"]) == 0
+    assert Audit.read(tmp_path / "out" / "audit.json").calibrated is None
