@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help setup test test-thorough test-real test-oldest lint format demo benchmark clean
+.PHONY: help setup test test-thorough test-real test-oldest test-browser lint format demo benchmark clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ test-thorough: $(INSTALLED)  ## the paper's full randomised check, 25,920 cases
 
 test-real: $(INSTALLED)  ## a real model on real data, where they lie beside the project
 	$(BIN)/python -m pytest -m real
+
+test-browser: $(INSTALLED)  ## the report in headless Chromium, where there is one
+	$(BIN)/python -m pytest -m browser
 
 test-oldest:  ## the tests with the oldest transformers and sentence-transformers that are supported
 	test -d .venv-oldest || $(PYTHON) -m venv .venv-oldest

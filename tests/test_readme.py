@@ -48,6 +48,7 @@ def test_shell_blocks_name_commands_that_exist(bge_m3, tmp_path, monkeypatch, ca
     # What the hub has is given as a local copy.
     more = {"reproduce": ["--path", str(copies.fineweb_posq(tmp_path / "fineweb")), "--segment-embedder", "self"]}
     expected = {"inspect": "calibratable:    yes", "evaluate": "chunks-max,window=", "reproduce": "ours / paper"}
+    expected |= {"audit": "Nothing is cut off", "report": "report.html"}
     expected["sweep"] = "soft,strength=0.05,layers=last,basket_size=128"
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for line in "".join(code for kind, code in BLOCKS if kind == "bash").splitlines():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +13,11 @@ import pytest
 import evenspan
 from evenspan import Calibration
 from evenspan.evaluation import compare, evaluate, load_benchmark
+from evenspan.miniatures import base_folder
 
 SHARED = Path(__file__).parent.parent.parent / "shared"
 DRCD, MODELS = SHARED / "data" / "drcd-zh", SHARED / "models"
+NEWWIKI = SHARED / "data" / "newwiki-long-en"
 
 pytestmark = [
     pytest.mark.real,
@@ -21,6 +25,11 @@ pytestmark = [
         not DRCD.is_dir() or not MODELS.is_dir(), reason="needs the real model and data beside the project"
     ),
 ]
+
+
+def newwiki() -> list[str]:
+    lines = (NEWWIKI / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["text"] for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +68,40 @@ def test_bge_small_zh_on_drcd(bge_small_zh, report) -> None:
 def test_bm25_finds_the_data_position_neutral(bge_small_zh) -> None:
     result = evaluate(bge_small_zh, load_benchmark(DRCD), method="bm25", progress=False)
     assert result.psi < 0.02
+
+
+@pytest.mark.skipif(not NEWWIKI.is_dir(), reason="needs the real documents beside the project")
+@pytest.mark.parametrize("pooling", ["cls", "last"])
+def test_both_miniatures_have_primacy_and_calibration_flattens_it(pooling, report) -> None:
+    found = evenspan.audit(
+        evenspan.miniature(pooling, device="cpu"), newwiki(), Calibration(), sample=60, progress=False
+    )
+    plain, calibrated = found.plain.representation, found.calibrated.representation
+    assert plain.verdict == "strong primacy"
+    assert found.slope_change.interval[0] > 0
+    assert abs(calibrated.slope.value) < 0.7 * abs(plain.slope.value)
+    report(
+        f"audit of newwiki-long-en, miniature:{pooling}, slope flattened by: "
+        f"{1 - calibrated.slope.value / plain.slope.value:.3f}"
+    )
+
+
+@pytest.mark.skipif(not NEWWIKI.is_dir(), reason="needs the real documents beside the project")
+def test_controls_of_the_audit(report) -> None:
+    """Words shuffled over the whole document: no order of content is left, so what is found is position, and segments
+    are alike. A mean over all tokens has no pooling token that could look away.
+    """
+    texts, model = newwiki(), evenspan.miniature("cls", device="cpu")
+    draw = random.Random(0)
+    shuffled = [" ".join(draw.sample(words, len(words))) for words in map(str.split, texts)]
+    real = evenspan.audit(model, texts, sample=40, progress=False).plain.representation
+    control = evenspan.audit(model, shuffled, sample=40, progress=False).plain.representation
+    assert control.bias == "primacy"
+    assert control.slope.value / control.relative_slope.value < 0.75 * real.slope.value / real.relative_slope.value
+    mean = evenspan.load(base_folder(None), device="cpu")
+    averaged = evenspan.audit(mean, texts, sample=60, progress=False)
+    assert averaged.truncation.cut == 60
+    assert averaged.plain.attention is None
+    assert abs(averaged.plain.representation.relative_slope.value) < 0.2 * abs(real.relative_slope.value)
+    for name, one in (("cls", real), ("cls, words shuffled", control), ("mean", averaged.plain.representation)):
+        report(f"audit of newwiki-long-en, {name}, slope downwards: {-one.slope.value:.4f}")
