@@ -9,7 +9,11 @@ import pytest
 import tiny
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 import evenspan
 from evenspan import Audit, Calibration
@@ -158,11 +162,102 @@ def test_positions_are_told_from_content(at, bias) -> None:
     assert all(covered)
 
 
-def test_both_ends() -> None:
+@pytest.mark.parametrize(
+    ("positions", "verdict"),
+    [
+        ([0.7, 0.5, 0.5, 0.5, 0.7], "strong both ends"),
+        ([0.7, 0.5, 0.5, 0.5, 0.68], "strong both ends"),
+        ([0.5, 0.7, 0.7, 0.7, 0.5], "strong middle"),
+        ([0.7, 0.5, 0.5, 0.5, 0.5], "strong primacy"),
+    ],
+)
+def test_shapes(positions, verdict) -> None:
     order = orders(200, 5, 2, seed=1)
-    noise = np.random.default_rng(0).normal(0.0, 0.05, (200, 2, 5))
-    found = representation(effects(np.array([0.7, 0.5, 0.5, 0.5, 0.7]) + noise, order, seed=0), 200)
-    assert found.verdict == "strong both ends"
+    random = np.random.default_rng(0)
+    content = np.repeat(random.normal(0.0, 0.1, (200, 1, 5)), 2, axis=1)
+    noise = random.normal(0.0, 0.02, (200, 2, 5))
+    found = representation(effects(np.take_along_axis(content, order, 2) + positions + noise, order, seed=0), 200)
+    assert found.verdict == verdict
+
+
+def test_rounding_is_no_bias() -> None:
+    order = orders(50, 5, 2, seed=1)
+    same = np.full((50, 2, 5), 0.9) + 1e-7 * np.arange(5)
+    assert representation(effects(same, order, seed=0), 50).verdict == "none found"
+
+
+def test_vectors_that_are_not_finite_are_left_out_and_said(cls_model, monkeypatch) -> None:
+    encode = type(cls_model).encode_document
+
+    def overflowing(self, texts, **options):
+        vectors = encode(self, texts, **options).clone()
+        vectors[[text == long[3] for text in texts]] = torch.nan
+        return vectors
+
+    long = [tiny.text(100 + seed, seed) for seed in range(12)]
+    monkeypatch.setattr(SentenceTransformer, "encode_document", overflowing)
+    found = evenspan.audit(cls_model, long, SETTING, progress=False)
+    assert found.plain.representation.documents == 11
+    assert any("1 of 12 documents have vectors that are not finite" in note for note in found.notes)
+    assert "NaN" not in found.to_json()
+
+
+def test_static_embeddings_read_everything() -> None:
+    vocabulary = Tokenizer(WordLevel({f"w{number}": number for number in range(100)} | {"?": 100}, unk_token="?"))
+    vocabulary.pre_tokenizer = Whitespace()
+    model = SentenceTransformer(modules=[StaticEmbedding(vocabulary, embedding_dim=16)], device="cpu")
+    found = evenspan.audit(model, TEXTS, progress=False)
+    assert found.truncation.cut == 0
+    assert found.truncation.tokens == sum((200, 150, 97, 130, 180, 120, 99, 160, 110, 140, 3, 15))
+    assert found.plain.representation.verdict == "none found"  # a mean over tokens, whatever their order
+    assert "documents of any length" in str(found)
+
+
+def test_the_document_route_of_a_router_is_measured(tmp_path) -> None:
+    query, document = (tiny.sentence_transformer("xlm-roberta-cls", tmp_path / name) for name in ("query", "document"))
+    query.max_seq_length, document.max_seq_length = 256, 102
+    router = Router.for_query_document(query_modules=list(query), document_modules=list(document))
+    found = evenspan.audit(SentenceTransformer(modules=[router], device="cpu"), TEXTS, progress=False)
+    assert found.truncation.room == 100
+    assert "document" in found.model
+
+
+def test_none_is_no_calibration(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    assert evenspan.audit(cls_model, TEXTS, "none", progress=False).calibrated is None
+    with pytest.raises(TypeError, match="must be a Calibration"):
+        evenspan.audit(cls_model, TEXTS, "soft", progress=False)
+
+
+def test_names_and_texts_that_no_file_can_hold(cls_model, tmp_path) -> None:
+    cls_model.max_seq_length = 102
+    found = evenspan.audit(cls_model, [*TEXTS, "\ud800 " + TEXTS[0]], names=["x\udce9"] * 13, progress=False)
+    found.write(tmp_path / "audit.json")
+    assert Audit.read(tmp_path / "audit.json").truncation.worst[0].name == "x?"
+    assert any("1 of 13 texts" in note for note in found.notes)
+    assert [path.name for path in tmp_path.glob("audit*")] == ["audit.json"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("plain", "representation", "primacy"), None),
+        (("plain", "representation", "degree"), "huge"),
+        (("plain", "attention", "layers", 0, "self_mass"), [0.1]),
+        (("truncation", "cut"), 1000),
+        (("setting",), -1),
+        (("notes",), "a note"),
+        (("slope_change", "value"), float("nan")),
+    ],
+)
+def test_damaged_audits_are_refused(place, value, cls_model) -> None:
+    values = json.loads(evenspan.audit(cls_model, TEXTS, SETTING, progress=False).to_json())
+    inner = values
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    with pytest.raises(ValueError, match="no whole audit"):
+        Audit.from_dict(values)
 
 
 def test_orders_move_every_segment() -> None:
@@ -236,6 +331,54 @@ def test_reading_other_files(tmp_path) -> None:
         read_texts(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="no known kind"):
         read_texts(folder / "ignored.pdf")
+
+
+def test_reading_what_others_trip_over(tmp_path) -> None:
+    (tmp_path / "semicolons.csv").write_bytes(b"id;text\n\xe9;hello\n2;world, again\n3;a;b\n")
+    found = read_texts(tmp_path / "semicolons.csv")
+    assert found.texts == ["hello", "world, again"]
+    assert found.names == ["semicolons.csv:?", "semicolons.csv:2"]
+    assert found.left_out == {"with more cells than columns": 1}
+    (tmp_path / "quotes.csv").write_text('text\nfine\n"never closed\nlost\n')
+    assert read_texts(tmp_path / "quotes.csv").texts == ["fine"]
+    (tmp_path / "ids.jsonl").write_text('{"_id": "1"}\n{"_id": "2", "text": "x"}\n{"text": "\\ud800"}\n')
+    found = read_texts(tmp_path / "ids.jsonl")
+    assert (found.texts, found.left_out) == (["x"], {"without 'text'": 1, "not UTF-8": 1})
+    folder = tmp_path / "folder"
+    (folder / "sub.txt").mkdir(parents=True)
+    (folder / "good.txt").write_text("good")
+    (folder / "broken.parquet").write_text("x")
+    (folder / "empty.csv").write_text("")
+    (folder / "dead.txt").symlink_to(folder / "nowhere.txt")
+    found = read_texts(folder)
+    assert (found.texts, found.left_out) == (["good"], {"in files that cannot be read": 2})
+    with pytest.raises(ValueError, match=r"broken\.parquet"):
+        read_texts(folder / "broken.parquet")
+
+
+def test_parquet_in_another_encoding(tmp_path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    bad = pyarrow.array([b"fine", b"\xff", None]).cast(pyarrow.binary())
+    column = pyarrow.StringArray.from_buffers(3, bad.buffers()[1], bad.buffers()[2], bad.buffers()[0], bad.null_count)
+    parquet.write_table(pyarrow.table({"text": column}), tmp_path / "bad.parquet")
+    found = read_texts(tmp_path / "bad.parquet")
+    assert (found.texts, found.left_out) == (["fine"], {"not UTF-8": 1, "not text": 1})
+    dictionary = pyarrow.table({"text": pyarrow.array(["a", "b", "a"]).dictionary_encode()})
+    parquet.write_table(dictionary, tmp_path / "dictionary.parquet")
+    assert read_texts(tmp_path / "dictionary.parquet").texts == ["a", "b", "a"]
+
+
+def test_a_sample_is_drawn_while_reading(tmp_path) -> None:
+    (tmp_path / "many.jsonl").write_text("\n".join(json.dumps({"text": f"t{number}"}) for number in range(500)))
+    found = read_texts(tmp_path / "many.jsonl", sample=50)
+    places = [int(text[1:]) for text in found.texts]
+    assert found.found == 500
+    assert places == sorted(set(places))
+    assert len(places) == 50
+    assert places != list(range(50))
+    assert 150 < sum(places) / 50 < 350
 
 
 def test_command_line(cls_model, tmp_path, capsys) -> None:

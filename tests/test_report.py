@@ -411,3 +411,17 @@ def test_command_line(tmp_path, capsys) -> None:
     assert "other.json: neither an audit" in printed.err
     assert "out_figures" in printed.out
     assert (tmp_path / "out_figures" / "m1-audit1-representation.png").exists()
+
+
+def test_nothing_but_a_page_is_written_over_and_old_figures_go(tmp_path) -> None:
+    source = tmp_path / "audit.json"
+    an_audit().write(source)
+    with pytest.raises(ValueError, match="no page"):
+        write_report(source, source)
+    (tmp_path / "report_figures").mkdir()
+    for name in ("m9-audit9-representation.svg", "mine.svg"):
+        (tmp_path / "report_figures" / name).write_text("old")
+    write_report(source, tmp_path / "report.html")
+    there = {path.name for path in (tmp_path / "report_figures").iterdir()}
+    assert "m9-audit9-representation.svg" not in there
+    assert "mine.svg" in there

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
 
+from evenspan.auditing.result import UNLIMITED
 from evenspan.calibration import Calibration
 from evenspan.inspection import inspect_model
 from evenspan.loading import MINIATURE, load
 from evenspan.models import calibrated, calibration_of
+from evenspan.pipeline import document_modules
 
 Vectors = list[NDArray[np.float32]]  # one (vectors, dimensions) array for each text
 
@@ -216,12 +218,24 @@ def windows(model: SentenceTransformer, text: str, size: int) -> list[str]:
 
 
 def room_for_text(model: SentenceTransformer, prompt: str | None = None) -> int:
-    """How many tokens of a text a model reads, besides its special tokens and the prompt."""
-    tokenizer = model.tokenizer
+    """How many tokens of a text a model reads, besides its special tokens and the prompt; `UNLIMITED` if it reads all."""
+    module = document_module(model)
+    limit = getattr(module, "max_seq_length", None) or model.max_seq_length or 512
+    tokenizer = getattr(module, "tokenizer", None) or model.tokenizer
+    if limit >= UNLIMITED or not callable(tokenizer):  # static embeddings
+        return UNLIMITED
     used: int = tokenizer.num_special_tokens_to_add()
     text = prompt if prompt is not None else model.prompts.get("document", "")
     used += len(tokenizer(text or "", add_special_tokens=False, verbose=False)["input_ids"])
-    return max(1, (model.max_seq_length or 512) - used)
+    return max(1, int(limit) - used)
+
+
+def document_module(model: SentenceTransformer) -> Any:
+    """The module that reads documents: the first, or in a Router model that of its document route."""
+    try:
+        return document_modules(model)[0]
+    except ValueError:
+        return next(iter(model))
 
 
 def check_window(model: SentenceTransformer, window: int, prompt: str | None) -> None:

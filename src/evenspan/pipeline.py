@@ -31,7 +31,7 @@ class Pipeline:
     @classmethod
     def of(cls, model: object) -> Pipeline:
         """Find both in a `SentenceTransformer`, or raise an error that says why it cannot be calibrated."""
-        modules = _document_modules(_plain_sentence_transformer(model))
+        modules = document_modules(_plain_sentence_transformer(model))
         transformer = modules[0] if modules else None
         if not isinstance(transformer, Transformer):
             raise ValueError(
@@ -116,7 +116,7 @@ def _plain_sentence_transformer(model: object) -> SentenceTransformer:
     raise TypeError(f"Expected a SentenceTransformer, not {name}; load one with evenspan.load(path_or_name).")
 
 
-def _document_modules(model: SentenceTransformer) -> list[nn.Module]:
+def document_modules(model: SentenceTransformer) -> list[nn.Module]:
     """The modules a document passes, in order; in a Router model those of its document route."""
     modules = list(model)
     if not modules or not isinstance(modules[0], Router):

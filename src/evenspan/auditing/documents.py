@@ -11,6 +11,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from evenspan.auditing.result import CutDocument, Truncation
+from evenspan.baselines import document_module
 
 SHORTEST_SEGMENT = 16  # tokens; of less a vector says little
 _AT_ONCE = 64
@@ -33,12 +34,15 @@ def read(
     model: SentenceTransformer, names: Sequence[str], texts: Sequence[str], room: int, segments: int
 ) -> list[Document]:
     """Measure and cut documents, all but what stands behind the room that a model has for text."""
-    tokenizer: Any = model.tokenizer
+    module = document_module(model)
+    tokenizer: Any = getattr(module, "tokenizer", None) or model.tokenizer
     found = []
     for start in range(0, len(texts), _AT_ONCE):
         some = list(texts[start : start + _AT_ONCE])
         options = {"add_special_tokens": False, "truncation": False, "verbose": False}
-        if getattr(tokenizer, "is_fast", False):
+        if not callable(tokenizer):  # that of static embeddings
+            offsets = [one.offsets for one in tokenizer.encode_batch(some, add_special_tokens=False)]
+        elif getattr(tokenizer, "is_fast", False):
             offsets = tokenizer(some, return_offsets_mapping=True, **options)["offset_mapping"]
         else:  # without offsets words stand for tokens, as many to each as there are
             offsets = [_words(text, len(tokenizer(text, **options)["input_ids"])) for text in some]
@@ -57,7 +61,8 @@ def _segments(text: str, places: Sequence[tuple[int, int]], count: int) -> tuple
     cuts = [0]
     for number in range(1, count):
         place = places[number * len(places) // count][0]
-        space = _WORD_END.search(text, place - 1, place + 24)
+        near = min(24, (places[-1][1] - places[0][0]) // (4 * count))
+        space = _WORD_END.search(text, place - 1, place + near)
         cuts.append(space.end() if space else place)
     cuts.append(places[-1][1])
     parts = tuple(text[start:end].strip() for start, end in itertools.pairwise(cuts))
@@ -66,8 +71,10 @@ def _segments(text: str, places: Sequence[tuple[int, int]], count: int) -> tuple
 
 def _words(text: str, tokens: int) -> list[tuple[int, int]]:
     spans = [found.span() for found in re.finditer(r"\S+", text)]
-    if not spans:
+    if not spans or not tokens:
         return []
+    if len(spans) < tokens // 4:  # a script without spaces
+        spans = [(place, place + 1) for place in range(len(text))]
     return [spans[number * len(spans) // tokens] for number in range(tokens)]
 
 

@@ -26,7 +26,8 @@ class Totals:
 
     def add(self, masses: Mapping[int, NDArray[np.float32]], present: NDArray[np.bool_]) -> None:
         """Take in a batch: the masses of each layer (heads, rows, 2 + baskets), and which baskets exist."""
-        real = present[:, POOLED]
+        finite = [np.isfinite(of_layer).all(axis=(0, 2)) for of_layer in masses.values()]
+        real = present[:, POOLED] & np.logical_and.reduce(finite)
         content, first = present[real][:, CONTENT:], present[real][:, FIRST]
         self.documents = _sum(self.documents, content.sum(axis=0))
         self.with_first += int(first.sum())
@@ -35,6 +36,15 @@ class Totals:
             self.self_masses[index].append(rows[..., POOLED].ravel())
             self.firsts[index] += float((rows[..., FIRST].mean(axis=0) * first).sum())
             self.sums[index] = _sum(self.sums[index], (rows[..., CONTENT:].mean(axis=0) * content).sum(axis=0))
+
+    def join(self, other: Totals) -> None:
+        """Take in what another has seen."""
+        self.documents = _sum(self.documents, other.documents)
+        self.with_first += other.with_first
+        for index, parts in other.self_masses.items():
+            self.self_masses[index] += parts
+            self.firsts[index] += other.firsts[index]
+            self.sums[index] = _sum(self.sums[index], other.sums[index])
 
     def attention(self, basket_size: int, calibrated: Collection[int]) -> Attention | None:
         """The figures of each layer; None if no document was seen."""

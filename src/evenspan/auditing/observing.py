@@ -80,10 +80,15 @@ class Observer:
         chosen = () if calibration is None else calibration.choose_layers(layers.full, len(layers.modules))
         self.calibrated = frozenset(chosen)
         self.seen = Totals(list(self.layers))
+        self._part = Totals(list(self.layers))
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """While this lasts, every document that the model encodes is looked at, and calibrated if that was asked for."""
+        """While this lasts, every document that the model encodes is looked at, and calibrated if that was asked for.
+
+        What was seen counts if it ends well: who runs out of memory begins again.
+        """
+        self._part = Totals(list(self.layers))
         AttentionInterface.register(_NAME, observed_attention)
         inner = self.pipeline.transformer.model
         attached = detach(inner)
@@ -91,6 +96,7 @@ class Observer:
         try:
             with overridden(self.pipeline.transformer, self._forward):
                 yield
+            self.seen.join(self._part)
         finally:
             detach(inner)
             attach(attached)
@@ -111,7 +117,7 @@ class Observer:
     def _add(self, observed: ObservedPass) -> None:
         present = observed.baskets.present.cpu().numpy()
         masses = {index: observed.masses[module].float().cpu().numpy() for index, module in self.layers.items()}
-        self.seen.add(masses, present)
+        self._part.add(masses, present)
 
     def found(self) -> Attention | None:
         """What was seen; None if nothing was."""

@@ -106,10 +106,10 @@ def effects(similarities: Array, order: NDArray[np.int64], seed: int) -> Effects
 def representation(found: Effects, documents: int) -> Representation:
     """The figures with their intervals, and what they say."""
     slope, primacy, recency = (estimate(values) for values in (found.slope, found.primacy, found.recency))
-    spread = np.maximum(found.spread, 1e-9)
+    spread = np.maximum(found.spread, 1e-5)  # less is rounding
     relative = estimate(found.slope / spread)
     ends = estimate((found.primacy + found.recency) / 2 / spread)
-    bias, degree = _verdict(relative, primacy, recency, ends)
+    bias, degree = _verdict(relative, ends, primacy, recency)
     positions = tuple(estimate(found.positions[:, place]) for place in range(found.positions.shape[1]))
     return Representation(documents, positions, slope, primacy, recency, relative, bias, degree)
 
@@ -120,14 +120,19 @@ def estimate(values: Array) -> Estimate:
     return Estimate(float(values[0]), (float(low), float(high)))
 
 
-def _verdict(relative: Estimate, primacy: Estimate, recency: Estimate, ends: Estimate) -> tuple[Bias, Degree | None]:
-    if _beyond_noise(relative) and abs(relative.value) >= _SMALLEST:
-        degree: Degree = "strong" if abs(relative.value) >= _STRONG else "mild"
-        return ("primacy" if relative.value < 0 else "recency"), degree
-    if primacy.interval[0] > 0 and recency.interval[0] > 0 and ends.value >= _SMALLEST:
-        return "both ends", ("strong" if ends.value >= _STRONG else "mild")
-    return "none found", None
+def _verdict(relative: Estimate, ends: Estimate, primacy: Estimate, recency: Estimate) -> tuple[Bias, Degree | None]:
+    """Either one end shows more than the other, or both differ from the middle: whichever is larger."""
+    slope = abs(relative.value) if _sign(relative) else 0.0
+    bend = abs(ends.value) if _sign(primacy) == _sign(recency) != 0 else 0.0
+    largest = max(slope, bend)
+    if largest < _SMALLEST:
+        return "none found", None
+    degree: Degree = "strong" if largest >= _STRONG else "mild"
+    if bend > slope:
+        return ("both ends" if ends.value > 0 else "middle"), degree
+    return ("primacy" if relative.value < 0 else "recency"), degree
 
 
-def _beyond_noise(found: Estimate) -> bool:
-    return found.interval[0] > 0 or found.interval[1] < 0
+def _sign(found: Estimate) -> int:
+    """Which side of 0 a figure is on, beyond noise; 0 if that is not known."""
+    return int(found.interval[0] > 0) - int(found.interval[1] < 0)

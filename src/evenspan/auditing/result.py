@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 Interval = tuple[float, float]
-Bias = Literal["primacy", "recency", "both ends", "none found"]
+Bias = Literal["primacy", "recency", "both ends", "middle", "none found"]
 Degree = Literal["mild", "strong"]
+UNLIMITED = 10**9  # tokens that a model reads which reads any number
 KIND = "audit"  # what a file of an audit says it is
 
 
@@ -155,15 +156,18 @@ class Audit:
 
     def to_json(self) -> str:
         """All fields, and what kind of file this is."""
-        return json.dumps({"kind": KIND, **asdict(self)}, indent=2, ensure_ascii=False)
+        return json.dumps({"kind": KIND, **asdict(self)}, indent=2, ensure_ascii=False, allow_nan=False)
 
     def write(self, path: str | Path) -> None:
         """Write the audit as JSON, whole or not at all."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         half = target.with_name(target.name + ".part")
-        half.write_text(self.to_json() + "\n", encoding="utf-8")
-        half.replace(target)
+        try:
+            half.write_text(self.to_json() + "\n", encoding="utf-8")
+            half.replace(target)
+        finally:
+            half.unlink(missing_ok=True)
 
     @classmethod
     def read(cls, path: str | Path) -> Audit:
@@ -175,42 +179,12 @@ class Audit:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Audit:
-        """The inverse of `to_json`, from what it was read to."""
-        truncation = dict(values["truncation"])
-        truncation["worst"] = tuple(CutDocument(**one) for one in truncation["worst"])
-        return cls(
-            model=values["model"],
-            calibration=values["calibration"],
-            truncation=Truncation(**truncation),
-            plain=_view(values["plain"]),
-            calibrated=None if values["calibrated"] is None else _view(values["calibrated"]),
-            slope_change=_estimate(values["slope_change"]),
-            notes=tuple(values["notes"]),
-            setting=values["setting"],
-        )
+        """The inverse of `to_json`, from what it was read to; raises a `ValueError` if it is not that."""
+        from evenspan.auditing.parsing import parse
+
+        return parse(values)
 
     def __str__(self) -> str:
         from evenspan.auditing.wording import describe
 
         return describe(self)
-
-
-def _estimate(values: Mapping[str, Any] | None) -> Any:
-    return None if values is None else Estimate(values["value"], (values["interval"][0], values["interval"][1]))
-
-
-def _view(values: Mapping[str, Any]) -> View:
-    attention, representation = values["attention"], values["representation"]
-    if attention is not None:
-        layers = tuple(
-            LayerAttention(**{**one, "self_mass": tuple(one["self_mass"]), "baskets": tuple(one["baskets"])})
-            for one in attention["layers"]
-        )
-        attention = Attention(attention["basket_size"], tuple(attention["basket_documents"]), layers)
-    if representation is not None:
-        estimates = {
-            name: _estimate(representation[name]) for name in ("slope", "primacy", "recency", "relative_slope")
-        }
-        positions = tuple(_estimate(one) for one in representation["positions"])
-        representation = Representation(**{**representation, **estimates, "positions": positions})
-    return View(attention, representation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evenspan.auditing.result import Audit, Estimate, Representation, Truncation
+from evenspan.auditing.result import UNLIMITED, Audit, Estimate, Representation, Truncation
 
 
 def describe(audit: Audit) -> str:
@@ -23,6 +23,8 @@ def describe(audit: Audit) -> str:
 
 def truncation_in_words(found: Truncation) -> str:
     """What is never read."""
+    if found.room >= UNLIMITED:
+        return f"Nothing is cut off: the model reads documents of any length (the longest has {found.longest} tokens)."
     if not found.cut:
         return (
             f"Nothing is cut off: all {found.documents} documents fit into the {found.room} tokens that the model reads "
@@ -50,6 +52,7 @@ def verdict_in_words(found: Representation) -> str:
         "primacy": "the beginning of a document shows more in its vector than the end",
         "recency": "the end of a document shows more in its vector than the beginning",
         "both ends": "both ends of a document show more in its vector than the middle",
+        "middle": "the middle of a document shows more in its vector than both ends",
     }[found.bias]
     return f"{found.verdict.capitalize()} bias: {meaning}; {figures}."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from evenspan.calibration import Calibration
 from evenspan.cli.options import MODEL_HELP, calibration, quiet_transformers, write_run
@@ -52,34 +52,38 @@ def _calibration_or_none(text: str) -> Calibration | str:
 def run(options: argparse.Namespace) -> int:
     """Audit a model and say what was found."""
     from evenspan.auditing.reading import read_texts
-    from evenspan.auditing.running import audit
+    from evenspan.auditing.running import audit, check_options
     from evenspan.inspection import inspect_model
     from evenspan.loading import load
     from evenspan.models import calibration_of
 
     quiet_transformers()
-    found = read_texts(options.texts, options.field)  # a wrong file is refused before a model is loaded
+    check_options(options.sample, options.segments, 2, options.batch_size, options.seed)
+    # A wrong file is refused before a model is loaded.
+    found = read_texts(options.texts, options.field, options.sample, options.seed)
     if options.output is not None:
         options.output.mkdir(parents=True, exist_ok=True)
     if found.left_out:
         print(f"evenspan: {found.in_words()}", file=sys.stderr)
     model = load(options.model, **({"device": options.device} if options.device else {}))
-    setting: Calibration | None = None
+    setting: Calibration | Literal["none"] = "none"
     notes = [found.in_words()] if found.left_out else []
+    if len(found.texts) < found.found:
+        notes.append(f"A sample of {len(found.texts)} of {found.found} documents.")
     if options.calibration is None:
         setting = calibration_of(model) or Calibration()
         looked_at = inspect_model(model, setting)
         if not looked_at.calibratable:
             notes.append(f"There is no calibration to compare with. {looked_at.reason}")
-            setting = None
-    elif isinstance(options.calibration, Calibration):
+            setting = "none"
+    else:
         setting = options.calibration
     result = audit(
         model,
         found.texts,
         setting,
         names=found.names,
-        sample=options.sample,
+        sample=None,
         segments=options.segments,
         document_prompt=options.document_prompt,
         batch_size=options.batch_size,

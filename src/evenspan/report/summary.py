@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from evenspan.auditing.result import Audit, Representation, Truncation
+from evenspan.auditing.result import UNLIMITED, Audit, Representation, Truncation
 from evenspan.evaluation.comparison import Difference
 from evenspan.report.choosing import choose, comparison_of, plain_of
 from evenspan.report.reading import Evaluation, Subject
@@ -16,6 +16,7 @@ Tone = Literal["good", "bad", "neutral"]
 _MEANING = {
     "primacy": "what stands at the beginning of a document is reflected more than the same text further back",
     "recency": "what stands at the end of a document is reflected more than the same text further up",
+    "middle": "what stands in the middle of a document is reflected more than the same text at either end",
     "both ends": "what stands at the beginning or the end of a document is reflected more than the same text in between",
 }
 
@@ -52,6 +53,8 @@ def named(subject: Subject, path: Path, finding: Finding) -> Finding:
 def _truncation(cut: Truncation) -> Finding:
     if not cut.cut:
         text = f"All {count(cut.documents)} documents fit into the {count(cut.room)} tokens that the model reads."
+        if cut.room >= UNLIMITED:
+            text = "The model reads documents of any length."
         return Finding("Nothing is cut off.", f"{text} The longest has {count(cut.longest)}.", "good")
     return Finding(
         f"{share(cut.unread, cut.tokens).capitalize()} of the text is never read.",
@@ -71,7 +74,11 @@ def _bias(found: Representation) -> Finding:
     if found.degree is None:
         text = f"In the part that is read, over {where}: {figures}. A smaller bias than this can show is not ruled out."
         return Finding("No position bias was found.", text, "good")
-    lead = f"{found.verdict.capitalize()}: the model does not read evenly." if found.bias == "both ends" else ""
+    lead = (
+        f"{found.verdict.capitalize()}: the model does not read evenly."
+        if found.bias in ("both ends", "middle")
+        else ""
+    )
     lead = lead or f"{found.verdict.capitalize()} bias: the model does not read evenly."
     text = f"In the part that is read, {_MEANING[found.bias]} ({figures}, over {where})."
     return Finding(lead, text, "bad")

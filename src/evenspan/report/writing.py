@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from evenspan.report.reading import Material, read_sources
+
+_FIGURE = re.compile(r"m\d+-(audit|evaluation)\d+-[\w-]+\.(svg|png|csv)")
 
 
 def write_report(sources: Iterable[str | Path] | str | Path | Material, output: str | Path = "report.html") -> Path:
@@ -44,6 +47,8 @@ def write_report(sources: Iterable[str | Path] | str | Path | Material, output: 
     target = Path(output)
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder: name a file, such as {target / 'report.html'}.")
+    if target.exists() and target.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"{target} is there and no page: name an .html file, so that nothing else is written over.")
     figures = {}
     for number, subject in enumerate(material.subjects):
         wanted = next((audit.calibration for _, audit in subject.audits if audit.calibration), None)
@@ -54,6 +59,9 @@ def write_report(sources: Iterable[str | Path] | str | Path | Material, output: 
             figures["evaluation", number, place] = evaluation_figures(evaluation, key, wanted)
     folder = target.with_name(f"{target.stem}_figures")
     folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():  # figures of an earlier report that this one may not have
+        if _FIGURE.fullmatch(old.name):
+            old.unlink()
     for figure in (one for several in figures.values() for one in several):
         save(figure, folder)
     write_whole(target, page(material, figures, folder.name).encode())
