@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from evenspan.calibration import Calibration
 
 if TYPE_CHECKING:
+    from evenspan.indexing.running import index
+    from evenspan.indexing.searching import open_index
     from evenspan.inspection import Inspection, inspect_model
     from evenspan.loading import load
     from evenspan.miniatures import miniature
@@ -20,18 +22,22 @@ __all__ = [
     "calibrate",
     "calibrated",
     "calibration_of",
+    "index",
     "inspect_model",
     "load",
     "miniature",
+    "open_index",
     "restore",
 ]
 
 # What needs torch and sentence-transformers is imported when it is first used: `evenspan --help` stays instant.
 _HOME = {
     "Inspection": "inspection",
+    "index": "indexing.running",
     "inspect_model": "inspection",
     "load": "loading",
     "miniature": "miniatures",
+    "open_index": "indexing.searching",
     "calibrate": "models",
     "calibrated": "models",
     "calibration_of": "models",
