@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MANIFEST = "manifest.sqlite"
+# What begins with an underscore is passed over by whoever reads a folder of Parquet files.
+MANIFEST = "_manifest.sqlite"
+LOCK = "_lock.sqlite"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS shards (
@@ -201,9 +203,7 @@ class Lock:
     """Keeps a second run out of a folder; the system lets go of it when the process dies."""
 
     def __init__(self, folder: Path) -> None:
-        self._database = sqlite3.connect(
-            folder / "lock.sqlite", timeout=0, isolation_level=None, check_same_thread=False
-        )
+        self._database = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             self._database.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError as error:

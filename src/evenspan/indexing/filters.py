@@ -179,12 +179,13 @@ class _Parser:
             return word == "true"
         if kind == "number" and expected == "float":
             return float(word)
-        if kind == "number" and expected == "int":
-            number = float(word) if re.search("[.eE]", word) else int(word)
-            if isinstance(number, float) or -(2**63) <= number < 2**63:
-                return number
+        if kind == "number" and expected == "int" and not re.search("[.eE]", word):
+            if -(2**63) <= int(word) < 2**63:
+                return int(word)
             raise self._wrong(f"{word} does not fit 64 bits")
-        wanted = {"str": "text in 'single quotes'", "bool": "true or false"}.get(expected, "a number")
+        wanted = {"str": "text in 'single quotes'", "bool": "true or false", "int": "a whole number"}.get(
+            expected, "a number"
+        )
         raise self._wrong(f"{column!r} is compared with {wanted}, not {word!r}")
 
     def _peek(self) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from evenspan.indexing.catalogue import MANIFEST, Catalogue, Lock
+from evenspan.indexing.catalogue import LOCK, MANIFEST, Catalogue, Lock
 from evenspan.indexing.columns import Columns
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Store
@@ -66,7 +66,7 @@ class FolderStore(Store):
         return self.catalogue.count()
 
     def rejects_path(self) -> Path:  # noqa: D102
-        return self.folder / "rejects.jsonl"
+        return self.folder / "_rejects.jsonl"
 
     def close(self) -> None:  # noqa: D102
         self.catalogue.close()
@@ -78,7 +78,7 @@ class FolderStore(Store):
         """Nobody's files are mixed with an index, or removed with it."""
         if (self.folder / MANIFEST).exists():
             return
-        others = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith("lock.sqlite"))
+        others = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith(LOCK))
         if others:
             assert self._lock is not None  # noqa: S101
             self._lock.release()

@@ -45,7 +45,7 @@ class ParquetWriter(ShardWriter):
     def write(self, number: int, rows: Any) -> Written:  # noqa: D102
         # A name of its own each time: a worker that was given up may still be writing the same shard.
         name = f"shard-{number:06}-{uuid.uuid4().hex[:8]}.parquet"
-        temporary, path = self.folder / f"{name}.tmp", self.folder / name
+        temporary, path = self.folder / f"_{name}.tmp", self.folder / name
         described = rows.replace_schema_metadata({"evenspan": json.dumps(self.settings.to_dict())})
         try:
             pyarrow.parquet.write_table(
@@ -66,7 +66,7 @@ class ParquetStore(FolderStore):
     """A folder of Parquet files and a manifest that says which of them count."""
 
     kind = "parquet"
-    content = ("shard-*.parquet", "*.tmp")
+    content = ("shard-*.parquet", "_shard-*.tmp")
 
     def recover(self) -> None:
         """Drop shards whose files are missing or damaged, and files that no shard names."""
@@ -80,7 +80,7 @@ class ParquetStore(FolderStore):
         self._sweep(listed)
 
     def _sweep(self, listed: set[str | None]) -> None:
-        for path in [*self.folder.glob("shard-*.parquet"), *self.folder.glob("*.tmp")]:
+        for path in [*self.folder.glob("shard-*.parquet"), *self.folder.glob("_shard-*.tmp")]:
             if path.name not in listed:
                 path.unlink(missing_ok=True)
 
@@ -101,7 +101,7 @@ class ParquetStore(FolderStore):
                 continue
             live = self.catalogue.live(shard.number)
             table = pyarrow.parquet.read_table(self.folder / str(shard.file))
-            kept = table.take(sorted(live))
+            kept = table.take(pyarrow.array(sorted(live), pyarrow.int64()))
             if live:
                 documents = list(zip(kept["id"].to_pylist(), kept["digest"].to_pylist(), strict=True))
                 self.catalogue.commit(writer.write(self.reserve(), kept), documents, replaced=[shard])
