@@ -40,7 +40,7 @@ def connect(address: str) -> psycopg.Connection[Any]:
     try:
         connection = psycopg.connect(address, autocommit=True, connect_timeout=10)
     except psycopg.Error as error:
-        raise OSError(f"Cannot connect to PostgreSQL: {error}") from None
+        raise ConnectionError(f"Cannot connect to PostgreSQL: {error}") from None
     return connection
 
 
@@ -49,7 +49,7 @@ def insist(action: Callable[[], Result], again: Callable[[], None]) -> Result:
     for wait in (*_TRIES, None):
         try:
             return action()
-        except psycopg.OperationalError as error:
+        except (psycopg.OperationalError, ConnectionError) as error:
             if wait is None:
                 raise OSError(f"Lost PostgreSQL: {error}. Once it is back, the same command goes on.") from error
             time.sleep(wait)
