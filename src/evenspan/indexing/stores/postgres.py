@@ -222,14 +222,20 @@ class PostgresStore(Store):
             return  # searched by an exact scan
         create = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hnsw ({} {})")
         operators = "vector_ip_ops" if dimensions <= _INDEXED_DIMENSIONS else "halfvec_ip_ops"
-        self._ask(
-            create.format(
-                sql.Identifier(f"{self.table}_hnsw"),
-                sql.Identifier(self.table),
-                self._indexed(dimensions),
-                sql.SQL(operators),
-            )
+        statement = create.format(
+            sql.Identifier(f"{self.table}_hnsw"),
+            sql.Identifier(self.table),
+            self._indexed(dimensions),
+            sql.SQL(operators),
         )
+
+        def build() -> None:
+            with self._connection.transaction():
+                # A graph that does not fit the default of 64 MB is built many times more slowly.
+                self._run("SET LOCAL maintenance_work_mem = '512MB'")
+                self._run(statement)
+
+        insist(build, self._reconnect)
 
     def _indexed(self, dimensions: int) -> sql.Composable:
         """What the index is built on: the vectors, or their half-precision form where they are too long."""
