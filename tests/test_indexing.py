@@ -391,3 +391,18 @@ def test_wrong_arguments_say_what_is_right(model, tmp_path) -> None:
             evenspan.index(model, rows(2), tmp_path / "index", progress=False, **options)
     with pytest.raises(ValueError, match="There is no store for"):
         evenspan.index(model, rows(2), "redis://x", progress=False)
+
+
+def test_a_search_with_another_model_is_refused(model, model_folder, tmp_path) -> None:
+    evenspan.index(model_folder, rows(3), tmp_path / "index", progress=False, device="cpu")
+    other = evenspan.load(model_folder, device="cpu")
+    with torch.no_grad():
+        next(other.parameters()).add_(0.1)
+    with evenspan.open_index(tmp_path / "index", other) as opened, pytest.raises(ValueError, match="has other weights"):
+        opened.search("w1")
+    other.save_pretrained(model_folder)  # the folder now holds another model
+    try:
+        with evenspan.open_index(tmp_path / "index") as opened, pytest.raises(ValueError, match="has other weights"):
+            opened.search("w1")
+    finally:
+        model.save_pretrained(model_folder)

@@ -169,9 +169,9 @@ class Prefetched(Iterator[Item]):
         raise StopIteration
 
     def close(self) -> None:
-        """Stop the thread and wait for it."""
+        """Stop the thread and wait for it, unless it waits itself, for a pipe that nobody writes to."""
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(timeout=10)
 
     def _run(self, items: Iterator[Item]) -> None:
         try:

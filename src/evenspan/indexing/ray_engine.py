@@ -139,4 +139,4 @@ def _resources(ray: Any, shards: int, options: IndexOptions) -> tuple[int, float
     use_gpus = gpus > 0 and options.device != "cpu"
     workers = options.workers or (gpus if use_gpus else max(1, cpus // 2))
     workers = max(1, min(workers, shards))
-    return workers, 1 if use_gpus else 0, 1
+    return workers, 1 if use_gpus else 0, 1 if use_gpus else max(1, min(2, cpus // workers))

@@ -59,21 +59,28 @@ class Index:
     def model(self) -> SentenceTransformer:
         """The model that made the index, loaded when it is first needed."""
         if self._model is None:
-            options = {} if self._device is None else {"device": self._device}
+            options: dict[str, Any] = {} if self._device is None else {"device": self._device}
             if self.settings.revision is not None and not os.path.isdir(self.settings.model):
                 options["revision"] = self.settings.revision
-            self._model = load(self.settings.model, **options)
-        if not self._checked:
-            from evenspan.evaluation.encoding import fingerprint
-
-            found = fingerprint(self._model.to(getattr(torch, self.settings.dtype)))
-            if found != self.settings.weights:
-                raise ValueError(
-                    f"{self._store.location} was made with {self.settings.model!r}, and the model that is there now has "
-                    "other weights: pass the right one with model=…, or index again with --replace."
-                )
-            self._checked = True
+            loaded = load(self.settings.model, **options)
+            self._check(loaded.to(getattr(torch, self.settings.dtype)))
+            # Half precision is for devices that are fast at it.
+            self._model = loaded.float() if loaded.device.type == "cpu" else loaded
+        elif not self._checked:
+            self._check(self._model)
         return self._model
+
+    def _check(self, model: SentenceTransformer) -> None:
+        from evenspan.evaluation.encoding import fingerprint
+
+        # Weights of another precision have another digest; the dimensions are all that can be compared then.
+        same_type = str(model.dtype).removeprefix("torch.") == self.settings.dtype
+        if same_type and fingerprint(model) != self.settings.weights:
+            raise ValueError(
+                f"{self._store.location} was made with {self.settings.model!r}, and this model has other weights: pass the "
+                "right one with model=…, or index again with --replace."
+            )
+        self._checked = True
 
     @overload
     def search(  # type: ignore[overload-overlap]

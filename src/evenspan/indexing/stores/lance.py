@@ -41,7 +41,8 @@ class LanceWriter(ShardWriter):
     def write(self, number: int, rows: Any) -> Written:  # noqa: D102
         keys = pyarrow.array(np.arange(rows.num_rows, dtype=np.int64) + number * ROWS)
         table = _connect(self.folder).open_table(TABLE)
-        table.delete(_key_range(number))  # a worker that died may have written it
+        if table.count_rows(_key_range(number)):  # by a worker that died
+            table.delete(_key_range(number))
         table.add(_conform(rows.append_column("key", keys), table.schema))
         return Written(number, None, rows.num_rows, 0, "")
 
@@ -102,6 +103,8 @@ class LanceStore(FolderStore):
         if self._table.count_rows() != self.catalogue.count():  # a worker that was given up wrote after all
             for strays in self.catalogue.reconcile(self._keys()):
                 self._delete(strays)
+            if self._table.count_rows() != self.catalogue.count():
+                raise RuntimeError(f"{self.location} holds rows twice: two workers wrote one shard. Start it over.")
         if self.count() >= _INDEXED_FROM and not self._table.list_indices():
             from lancedb.index import IvfFlat
 
