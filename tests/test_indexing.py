@@ -406,3 +406,21 @@ def test_a_search_with_another_model_is_refused(model, model_folder, tmp_path) -
             opened.search("w1")
     finally:
         model.save_pretrained(model_folder)
+
+
+def test_a_large_lance_table_gets_an_index_that_later_runs_keep_up(model, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("evenspan.indexing.stores.lance._INDEXED_FROM", 300)
+    store = tmp_path / "index"
+    evenspan.index(model, rows(600), store, progress=False)
+    changed = [*rows(590), *({"id": f"new{number}", "text": tiny.text(6, seed=number)} for number in range(30))]
+    changed[5]["text"] = tiny.text(7, seed=99)
+    evenspan.index(model, changed, store, progress=False)
+    found = content(str(store))
+    assert len(found) == 630
+    with evenspan.open_index(store, model) as opened:
+        names = list(found)
+        vectors = np.array([np.frombuffer(found[name][2], dtype=np.float32) for name in names])
+        best = names[int((opened.encode(["w7 w8 w9"]) @ vectors.T).argmax())]
+        assert opened.search("w7 w8 w9", k=3)[0].id == best
+        (result,) = opened.search("w7 w8 w9", where="id = 'd5'")
+        assert result.text == changed[5]["text"]

@@ -110,9 +110,7 @@ class LanceStore(FolderStore):
 
             rows = self.count()
             partitions = max(16, int(rows**0.5))
-            self._table.create_index(
-                vector_column_name="vector", config=IvfFlat(distance_type="dot", num_partitions=partitions)
-            )
+            self._table.create_index("vector", config=IvfFlat(distance_type="dot", num_partitions=partitions))
         self._table.optimize(cleanup_older_than=timedelta(days=1))
 
     def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:  # noqa: D102
