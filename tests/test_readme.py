@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import copies
+import indexes
 import pytest
 import tiny
 
@@ -50,6 +51,8 @@ def test_shell_blocks_name_commands_that_exist(bge_m3, tmp_path, monkeypatch, ca
     expected = {"inspect": "calibratable:    yes", "evaluate": "chunks-max,window=", "reproduce": "ours / paper"}
     expected |= {"audit": "Nothing is cut off", "report": "report.html"}
     expected["sweep"] = "soft,strength=0.05,layers=last,basket_size=128"
+    indexes.write_jsonl(tmp_path / "corpus.jsonl", indexes.rows(20))
+    expected |= {"index": "my-index: 20 documents", "search": "  1. "}
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for line in "".join(code for kind, code in BLOCKS if kind == "bash").splitlines():
         program, *arguments = shlex.split(line, comments=True)

@@ -10,6 +10,8 @@ from evenspan.calibration import Calibration
 if TYPE_CHECKING:
     from evenspan.auditing.result import Audit
     from evenspan.auditing.running import audit
+    from evenspan.indexing.running import index
+    from evenspan.indexing.searching import open_index
     from evenspan.inspection import Inspection, inspect_model
     from evenspan.loading import load
     from evenspan.miniatures import miniature
@@ -24,9 +26,11 @@ __all__ = [
     "calibrate",
     "calibrated",
     "calibration_of",
+    "index",
     "inspect_model",
     "load",
     "miniature",
+    "open_index",
     "restore",
 ]
 
@@ -35,9 +39,11 @@ _HOME = {
     "Audit": "auditing.result",
     "audit": "auditing.running",
     "Inspection": "inspection",
+    "index": "indexing.running",
     "inspect_model": "inspection",
     "load": "loading",
     "miniature": "miniatures",
+    "open_index": "indexing.searching",
     "calibrate": "models",
     "calibrated": "models",
     "calibration_of": "models",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from evenspan import __version__
-from evenspan.cli import audit, demo, evaluate, inspect, report, reproduce, sweep
+from evenspan.cli import audit, demo, evaluate, index, inspect, report, reproduce, search, sweep
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"evenspan {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (demo, inspect, audit, evaluate, sweep, report, reproduce):
+    for command in (demo, inspect, audit, index, search, evaluate, sweep, report, reproduce):
         command.add_parser(commands)
     options = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):  # a narrow encoding must not cost the result of long work

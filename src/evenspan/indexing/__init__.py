@@ -1,0 +1,9 @@
+"""Index a corpus into a vector store, resumably, and search it."""
+
+from __future__ import annotations
+
+from evenspan.indexing.running import index
+from evenspan.indexing.searching import Index, SearchResult, open_index
+from evenspan.indexing.summary import IndexSummary
+
+__all__ = ["Index", "IndexSummary", "SearchResult", "index", "open_index"]

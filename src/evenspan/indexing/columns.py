@@ -1,0 +1,134 @@
+"""The metadata columns of an index: their names and types, and tables of documents with them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
+
+from evenspan.indexing.documents import BadRowError, Document
+
+Columns = dict[str, str]  # name and type, one of TYPES
+TYPES: dict[str, Any] = {
+    "bool": pyarrow.bool_(),
+    "int": pyarrow.int64(),
+    "float": pyarrow.float64(),
+    "str": pyarrow.string(),
+}
+_PYTHON = {"bool": bool, "int": int, "float": (int, float), "str": str}
+RESERVED = ("id", "text", "vector", "key", "digest", "score")
+_MOST = 200
+
+
+def column_name(field: str) -> str:
+    """A name that every store takes: letters, digits and underscores, not one of the index's own."""
+    name = re.sub(r"\W", "_", field)[:40] or "_"
+    # PostgreSQL counts bytes, and has columns of its own that nobody can add.
+    while len(name.encode()) > 50:
+        name = name[:-1]
+    taken = name.lower() in (*RESERVED, "ctid", "xmin", "xmax", "cmin", "cmax", "tableoid") or name.startswith("_")
+    return f"metadata_{name}" if taken else name
+
+
+def parse_metadata(names: Sequence[str]) -> tuple[tuple[str, ...], Columns]:
+    """`["lang", "year:int"]`: the fields to keep, and the types of those for which one is given."""
+    fields, types = [], {}
+    for entry in names:
+        field, colon, kind = entry.rpartition(":")
+        if colon and kind in TYPES:
+            types[column_name(field)] = kind
+        elif colon and kind in ("integer", "string", "number", "text", "boolean"):
+            raise ValueError(f"There is no column type {kind!r} in {entry!r}; there are {', '.join(TYPES)}.")
+        else:
+            field = entry
+        fields.append(field)
+    return tuple(fields), types
+
+
+def type_of(value: Any) -> str:
+    """The column type of a value."""
+    return next(name for name, kind in _PYTHON.items() if isinstance(value, kind))  # type: ignore[arg-type]
+
+
+def widen(columns: Columns, metadata: Mapping[str, Any]) -> None:
+    """Add the columns that a document needs; used on the first documents, before a column's type is settled."""
+    for field, value in metadata.items():
+        name, kind = column_name(field), type_of(value)
+        if columns.get(name, kind) != kind:
+            kind = "float" if {columns[name], kind} == {"int", "float"} else "str"
+        columns[name] = kind
+    if len(columns) > _MOST:
+        raise ValueError(
+            f"The rows have more than {_MOST} different fields besides text and id: name those to keep with metadata."
+        )
+
+
+def fit(columns: Columns, document: Document) -> dict[str, Any]:
+    """A document's metadata by column; new fields get a column; raises `BadRowError` where a value does not fit."""
+    values: dict[str, Any] = {}
+    for field, value in document.metadata.items():
+        name = column_name(field)
+        if name in values:
+            raise BadRowError(f"two fields share the column {name!r}: name the one to keep with metadata")
+        if name not in columns:
+            widen(columns, {field: value})
+        kind = columns[name]
+        if kind == "str" and not isinstance(value, str):
+            value = json.dumps(value)
+        elif kind == "float" and type(value) is int:
+            value = float(value)
+        elif type_of(value) != kind:
+            value = _read(value, kind, field)
+        values[name] = value
+    return values
+
+
+def _read(value: Any, kind: str, field: str) -> Any:
+    """Text that spells a number, as all of CSV does."""
+    try:
+        if isinstance(value, str) and kind == "bool":
+            return {"true": True, "false": False}[value.lower()]
+        if isinstance(value, str) and kind in ("int", "float"):
+            return int(value) if kind == "int" else float(value)
+    except (KeyError, ValueError):
+        pass
+    raise BadRowError(f"field {field!r} is no {kind}, which its column is (say its type with metadata)")
+
+
+def table(
+    documents: Sequence[Document],
+    digests: Sequence[bytes],
+    values: Sequence[Mapping[str, Any]],
+    columns: Columns,
+    *,
+    keep_text: bool = True,
+) -> Any:
+    """The documents of a shard, without vectors, as an Arrow table."""
+    arrays: dict[str, Any] = {"id": pyarrow.array([one.id for one in documents], pyarrow.string())}
+    if keep_text:
+        # Offsets of 32 bits would limit the texts of a shard to 2 GiB.
+        arrays["text"] = pyarrow.array([one.text for one in documents], pyarrow.large_string())
+    arrays["digest"] = pyarrow.array(digests, pyarrow.binary(16))
+    for name, kind in columns.items():
+        arrays[name] = pyarrow.array([one.get(name) for one in values], TYPES[kind])
+    return pyarrow.table(arrays)
+
+
+def with_vectors(documents: Any, vectors: NDArray[np.float32]) -> Any:
+    """The same table with a column of vectors."""
+    flat = pyarrow.array(np.ascontiguousarray(vectors, dtype=np.float32).reshape(-1))
+    return documents.append_column("vector", pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1]))
+
+
+def vectors_of(found: Any) -> NDArray[np.float32]:
+    """The vectors of an Arrow table or batch with such a column."""
+    column = found.column("vector")
+    chunks = column.chunks if isinstance(column, pyarrow.ChunkedArray) else [column]
+    if not len(column):
+        return np.empty((0, column.type.list_size), dtype=np.float32)
+    return np.concatenate([chunk.flatten().to_numpy().reshape(len(chunk), -1) for chunk in chunks])

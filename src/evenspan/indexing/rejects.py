@@ -1,0 +1,63 @@
+"""Rows that were skipped: counted, written down with their place, and too many of them stop a run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from evenspan.indexing.documents import Place
+
+_FEW = 1000  # rows before which a share says nothing
+
+
+class Rejects:
+    """A file with one JSON object for each row that was skipped; it is made when there is something to write."""
+
+    def __init__(self, path: Path, max_share: float) -> None:
+        if not 0.0 <= max_share <= 1.0:
+            raise ValueError(f"max_rejects is a share and must lie in [0, 1], not {max_share}.")
+        self.path, self.max_share = path, max_share
+        self.reasons: Counter[str] = Counter()
+        self.rows = 0
+        self._file: IO[str] | None = None
+        path.unlink(missing_ok=True)  # each run reads the whole source, and so its rejects are whole, too
+
+    def add(self, place: Place, reason: str, name: str | None = None) -> None:
+        """Write one row down."""
+        # The names of fields and the like stay in the file: reasons are counted by kind.
+        self.reasons[re.sub(r" in field .*|: .*", "", reason)] += 1
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("w", encoding="utf-8")
+        entry = {"file": place.file, "line": place.line, "reason": reason} | ({} if name is None else {"id": name})
+        self._file.write(json.dumps(entry) + "\n")
+
+    def seen(self, rows: int = 1, *, last: bool = False) -> None:
+        """Count rows of any kind, and stop the run if too many of them were bad."""
+        self.rows += rows
+        bad = sum(self.reasons.values())
+        if (last or self.rows >= _FEW) and bad > self.max_share * self.rows:
+            self.close()
+            kinds = ", ".join(f"{reason}: {count:,}" for reason, count in self.reasons.most_common(3))
+            raise RuntimeError(
+                f"{bad:,} of {self.rows:,} rows could not be used ({kinds}), more than the share of {self.max_share} "
+                f"that is allowed. See {self.path}; what is indexed stays. Mend the rows, or allow more with max_rejects."
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Rejects:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

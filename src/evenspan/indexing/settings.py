@@ -1,0 +1,111 @@
+"""What identifies an index: the model and everything else its vectors depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+
+from evenspan.indexing.batches import document_prompt, query_prompt
+
+NO_CALIBRATION = "none"
+# What may differ between two runs into one index: where the model lay, and how queries are asked.
+_FREE = ("model", "revision", "query_prompt")
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """Stored with an index; a run whose settings differ is refused.
+
+    Args:
+        model: its folder or its name on the hub.
+        revision: its commit on the hub, if it came from there.
+        weights: a digest of its weights.
+        calibration: the calibration as a string, `none` for the plain model.
+        document_prompt: in front of documents.
+        query_prompt: in front of queries.
+        max_tokens: where documents are cut off.
+        dimensions: of the vectors.
+        similarity: `cosine` (vectors have length 1) or `dot`.
+        dtype: of the weights.
+        text: whether texts are kept.
+    """
+
+    model: str
+    revision: str | None
+    weights: str
+    calibration: str
+    document_prompt: str
+    query_prompt: str
+    max_tokens: int | None
+    dimensions: int
+    similarity: str
+    dtype: str
+    text: bool
+
+    @classmethod
+    def of(
+        cls,
+        model: SentenceTransformer,
+        name: str,
+        calibration: str,
+        *,
+        document_prefix: str | None = None,
+        query_prefix: str | None = None,
+        keep_text: bool = True,
+    ) -> IndexSettings:
+        """The settings of an index that a model makes as it is now."""
+        from evenspan.evaluation.encoding import fingerprint
+
+        similarity = str(model.similarity_fn_name)
+        if similarity not in ("cosine", "dot"):
+            raise ValueError(f"The model compares by {similarity!r}; an index knows cosine and dot.")
+        return cls(
+            model=name,
+            revision=getattr(model.config, "_commit_hash", None),
+            weights=fingerprint(model),
+            calibration=calibration,
+            document_prompt=document_prompt(model) if document_prefix is None else document_prefix,
+            query_prompt=query_prompt(model) if query_prefix is None else query_prefix,
+            max_tokens=model.max_seq_length,
+            dimensions=model.truncate_dim or model.get_embedding_dimension() or 0,
+            similarity=similarity,
+            dtype=str(model.dtype).removeprefix("torch."),
+            text=keep_text,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> IndexSettings:
+        """The inverse of `to_dict`; refuses what it does not know."""
+        known = {field.name for field in fields(cls)}
+        if set(values) != known:
+            raise ValueError(
+                f"The index has settings {sorted(values)}, this evenspan knows {sorted(known)}: another version made it."
+            )
+        return cls(**values)
+
+    def check_same(self, stored: IndexSettings, location: str) -> None:
+        """Refuse to mix vectors of two kinds in one index, with both settings side by side."""
+        names = [field.name for field in fields(self)]
+        if all(getattr(self, name) == getattr(stored, name) for name in names if name not in _FREE):
+            return
+        different = [name for name in names if getattr(self, name) != getattr(stored, name)]
+        pairs = {name: (_short(getattr(stored, name)), _short(getattr(self, name))) for name in different}
+        width = max(len("the index has"), *(len(pair[0]) for pair in pairs.values()))
+        lines = [f"  {'':16} {'the index has':{width}}  this run has"]
+        lines += [f"  {name:16} {before:{width}}  {now}" for name, (before, now) in pairs.items()]
+        raise ValueError(
+            f"{location} was made with other settings, and vectors of two kinds cannot be compared:\n"
+            + "\n".join(lines)
+            + "\nUse another store, or --replace (replace=True) to start this one over."
+        )
+
+
+def _short(value: Any) -> str:
+    return value[:60] if isinstance(value, str) else str(value)

@@ -1,0 +1,127 @@
+"""Rows of a corpus, one after the other: files, folders, globs, standard input, hub datasets. Nothing is held."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evenspan.indexing.documents import Place, Row
+from evenspan.indexing.formats import FORMATS, PLAIN_TEXT, READERS, file_format
+
+STDIN = "-"
+HUB = "hf:"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A corpus; `read` may be called once for standard input and iterators, and as often as wanted for the rest.
+
+    Args:
+        location: a file, a folder, a glob, `-`, `hf:OWNER/NAME[:CONFIG[:SPLIT]]`, or rows as mappings.
+        format: jsonl, csv, tsv, parquet or text, where the name of a file does not say so.
+        text_field: the field into which the content of a plain-text file goes.
+        id_field: the field into which its path goes.
+        max_chars: how much of a line is worth reading.
+    """
+
+    location: str | os.PathLike[str] | Iterable[Mapping[str, Any]]
+    format: str | None = None
+    text_field: str = "text"
+    id_field: str = "id"
+    max_chars: int = 10_000_000
+
+    def __post_init__(self) -> None:
+        if self.format is not None and self.format not in FORMATS:
+            raise ValueError(f"There is no format {self.format!r}; there are {', '.join(FORMATS)}.")
+
+    def size(self) -> int | None:
+        """How many bytes there are to read, None if nobody knows."""
+        files = self._files()
+        return None if files is None else sum(path.stat().st_size for _, path, _ in files)
+
+    def read(self) -> Iterator[Row]:
+        """Every row, good or bad, in the same order each time."""
+        files = self._files()
+        if files is None:
+            yield from self._read_other()
+            return
+        done = 0
+        for name, path, kind in files:
+            with path.open("rb") as file:
+                for row in self._rows(file, name, kind):
+                    yield Row(row.place, row.fields, row.problem, done + row.position)
+            done += path.stat().st_size
+
+    def _rows(self, file: Any, name: str, kind: str) -> Iterator[Row]:
+        if kind == PLAIN_TEXT:
+            return READERS[kind](file, name, self.max_chars, (self.id_field, self.text_field))
+        return READERS[kind](file, name, self.max_chars, None)
+
+    def _read_other(self) -> Iterator[Row]:
+        if self.location == STDIN:
+            yield from self._rows(sys.stdin.buffer, "stdin", self.format or "jsonl")
+        elif isinstance(self.location, str):
+            yield from _read_hub(self.location)
+        else:
+            rows: Any = self.location
+            for number, fields in enumerate(rows, start=1):
+                if isinstance(fields, Mapping):
+                    yield Row(Place("rows", number), fields)
+                else:
+                    yield Row(Place("rows", number), None, f"a {type(fields).__name__}, not a mapping of fields")
+
+    def _files(self) -> list[tuple[str, Path, str]] | None:
+        """Name, path and format of each file, None for sources that are no files."""
+        if self.location == STDIN or not isinstance(self.location, (str, os.PathLike)):
+            return None
+        text = os.fspath(self.location)
+        if text.startswith(HUB):
+            return None
+        path = Path(text)
+        if path.is_dir():
+            found = sorted(entry for entry in path.rglob("*") if entry.is_file() and not _hidden(entry, path))
+            return self._of_folder([(entry.relative_to(path).as_posix(), entry) for entry in found], text)
+        if path.exists():  # also pipes, which are no plain files
+            return [(text, path, self.format or file_format(path) or _refuse(path))]
+        matches = sorted(Path(match) for match in glob.glob(text, recursive=True) if Path(match).is_file())
+        if not matches:
+            raise FileNotFoundError(f"There is no file or folder {text!r}, and no file matches it as a pattern.")
+        return self._of_folder([(str(match), match) for match in matches], text)
+
+    def _of_folder(self, found: list[tuple[str, Path]], where: str) -> list[tuple[str, Path, str]]:
+        kinds = {name: self.format or file_format(path) for name, path in found}
+        listed = [(name, path, kind) for name, path in found if (kind := kinds[name]) is not None]
+        tables = [entry for entry in listed if entry[2] != PLAIN_TEXT]
+        # A README beside the data is no document.
+        chosen = tables or listed
+        if not chosen:
+            raise FileNotFoundError(
+                f"{where} holds no file that can be read: they end in .jsonl, .csv, .tsv, .parquet, .txt or .md, "
+                "also with .gz or .zst; for other names say which format it is."
+            )
+        return chosen
+
+
+def _hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+
+
+def _refuse(path: Path) -> str:
+    raise ValueError(f"The name of {path} does not say what it holds: add a format, one of {', '.join(FORMATS)}.")
+
+
+def _read_hub(location: str) -> Iterator[Row]:
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise ImportError("Hub datasets need datasets: pip install 'evenspan[index]'.") from error
+    name, _, rest = location.removeprefix(HUB).partition(":")
+    config, _, split = rest.partition(":")
+    rows: Any = load_dataset(name, config or None, split=split or "train", streaming=True)
+    for number, fields in enumerate(rows, start=1):
+        yield Row(Place(location, number), fields)

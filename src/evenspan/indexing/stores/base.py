@@ -1,0 +1,123 @@
+"""The interface of a store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenspan.indexing.catalogue import Written
+from evenspan.indexing.columns import RESERVED, Columns
+from evenspan.indexing.documents import Document
+from evenspan.indexing.filters import Filter
+from evenspan.indexing.settings import IndexSettings
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A document that a search found; its vector only where all rows are read."""
+
+    id: str
+    score: float
+    text: str | None
+    metadata: Mapping[str, Any]
+    vector: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
+
+
+class ShardWriter(ABC):
+    """Writes the rows of a shard, in any process; what it wrote counts when the store has committed it."""
+
+    @abstractmethod
+    def write(self, number: int, rows: Any) -> Written:
+        """Write an Arrow table with `id`, `text`, `digest`, `vector` and metadata; twice does no harm."""
+
+
+class Store(ABC):
+    """An index on disk or in a database, opened for reading or for one run that writes."""
+
+    location: str
+
+    @abstractmethod
+    def settings(self) -> IndexSettings | None:
+        """What the index was made with, None if it is new."""
+
+    @abstractmethod
+    def start(self, settings: IndexSettings) -> None:
+        """Make a new index."""
+
+    @abstractmethod
+    def columns(self) -> Columns:
+        """The metadata columns and their types."""
+
+    @abstractmethod
+    def set_columns(self, columns: Columns) -> None:
+        """Add the columns that are not there yet."""
+
+    def refusal(self, document: Document) -> str | None:  # noqa: ARG002
+        """Why this store cannot hold a document, None if it can."""
+        return None
+
+    @abstractmethod
+    def digests(self, names: Sequence[str]) -> list[bytes | None]:
+        """The content digest of each of some documents, None for those that are not there."""
+
+    @abstractmethod
+    def reserve(self) -> int:
+        """A number for a shard, never given out before."""
+
+    @abstractmethod
+    def writer(self) -> ShardWriter:
+        """What writes shards; can be sent to other processes."""
+
+    @abstractmethod
+    def commit(self, written: Written, documents: Sequence[tuple[str, bytes]]) -> None:
+        """Make a shard count: the id and content digest of each row."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Tidy up after the last shard, and build the store's own index."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many documents there are."""
+
+    @abstractmethod
+    def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:
+        """The `k` best documents for each vector, by inner product, best first."""
+
+    @abstractmethod
+    def rows(self) -> Iterator[Hit]:
+        """Every document, in no particular order; the score is 0."""
+
+    @abstractmethod
+    def rejects_path(self) -> Path:
+        """Where rejects are written unless told otherwise."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def hits(rows: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> list[Hit]:
+    """Rows of a table as hits; metadata that is not there is left out."""
+    return [
+        Hit(
+            row["id"],
+            float(score),
+            row.get("text"),
+            {name: value for name, value in row.items() if name not in RESERVED and value is not None},
+            None if row.get("vector") is None else np.asarray(row["vector"], dtype=np.float32),
+        )
+        for row, score in zip(rows, scores, strict=True)
+    ]

@@ -1,0 +1,100 @@
+"""What the stores in a folder have in common: the manifest, the lock, starting over."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from evenspan.indexing.catalogue import LOCK, MANIFEST, Catalogue, Lock
+from evenspan.indexing.columns import Columns
+from evenspan.indexing.settings import IndexSettings
+from evenspan.indexing.stores.base import Store
+
+
+class FolderStore(Store):
+    """An index in a folder, with a `Catalogue` as its manifest."""
+
+    kind: str
+    content: tuple[str, ...]  # patterns of what an index of this kind puts into its folder
+
+    def __init__(self, folder: Path, *, write: bool, replace: bool) -> None:
+        self.folder, self.location = folder, str(folder)
+        self._lock = None
+        if write:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = Lock(folder)
+            self._refuse_other_content()
+            if replace:
+                self._clear()
+        try:
+            self.catalogue = Catalogue(folder, read_only=not write)
+            if write:
+                if self.catalogue.get("settings") is None:  # a run that died before its first shard
+                    self._clear_content()
+                self.recover()
+        except BaseException:
+            if self._lock is not None:
+                self._lock.release()
+            raise
+
+    def recover(self) -> None:
+        """Bring manifest and content into line after a run that died, or files that were damaged."""
+        raise NotImplementedError
+
+    def settings(self) -> IndexSettings | None:  # noqa: D102
+        stored = self.catalogue.get("settings")
+        return None if stored is None else IndexSettings.from_dict(stored)
+
+    def start(self, settings: IndexSettings) -> None:  # noqa: D102
+        self.catalogue.put(settings=settings.to_dict(), store=self.kind)
+
+    def columns(self) -> Columns:  # noqa: D102
+        return dict(self.catalogue.get("columns") or {})
+
+    def set_columns(self, columns: Columns) -> None:  # noqa: D102
+        if columns != self.columns():
+            self.catalogue.put(columns=columns)
+
+    def digests(self, names: Sequence[str]) -> list[bytes | None]:  # noqa: D102
+        return self.catalogue.digests(names)
+
+    def reserve(self) -> int:  # noqa: D102
+        return self.catalogue.reserve()
+
+    def count(self) -> int:  # noqa: D102
+        return self.catalogue.count()
+
+    def rejects_path(self) -> Path:  # noqa: D102
+        return self.folder / "_rejects.jsonl"
+
+    def close(self) -> None:  # noqa: D102
+        self.catalogue.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _refuse_other_content(self) -> None:
+        """Nobody's files are mixed with an index, or removed with it."""
+        if (self.folder / MANIFEST).exists():
+            return
+        others = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith(LOCK))
+        if others:
+            assert self._lock is not None  # noqa: S101
+            self._lock.release()
+            raise ValueError(
+                f"{self.folder} holds other files ({', '.join(others[:3])}) and no index: use a new folder."
+            )
+
+    def _clear(self) -> None:
+        self._clear_content()
+        for path in self.folder.glob(f"{MANIFEST}*"):
+            path.unlink()
+
+    def _clear_content(self) -> None:
+        for pattern in self.content:
+            for path in self.folder.glob(pattern):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()

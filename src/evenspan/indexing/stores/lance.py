@@ -1,0 +1,225 @@
+"""LanceDB: an embedded vector store in a folder, with an index of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
+
+from evenspan.indexing.catalogue import ROWS, Written
+from evenspan.indexing.columns import TYPES, Columns
+from evenspan.indexing.filters import Both, Comparison, Either, Filter, IsNull, Not, OneOf, Value
+from evenspan.indexing.settings import IndexSettings
+from evenspan.indexing.stores.base import Hit, ShardWriter, hits
+from evenspan.indexing.stores.folder import FolderStore
+
+TABLE = "documents"
+_INDEXED_FROM = 20_000  # rows; fewer are scanned in a few milliseconds
+_SPARE = 16  # more results than asked for, to make up for outdated rows
+
+
+def _connect(folder: Path) -> Any:
+    try:
+        import lancedb
+    except ImportError as error:
+        raise ImportError("LanceDB is not installed: pip install 'evenspan[index]', or use parquet:FOLDER.") from error
+    return lancedb.connect(str(folder.resolve()))
+
+
+@dataclass(frozen=True)
+class LanceWriter(ShardWriter):
+    """Appends a shard's rows, each with a key by which it can be found again."""
+
+    folder: Path
+
+    def write(self, number: int, rows: Any) -> Written:  # noqa: D102
+        keys = pyarrow.array(np.arange(rows.num_rows, dtype=np.int64) + number * ROWS)
+        table = _connect(self.folder).open_table(TABLE)
+        if table.count_rows(_key_range(number)):  # by a worker that died
+            table.delete(_key_range(number))
+        table.add(_conform(rows.append_column("key", keys), table.schema))
+        return Written(number, None, rows.num_rows, 0, "")
+
+
+class LanceStore(FolderStore):
+    """A LanceDB table and a manifest that says which of its rows count."""
+
+    kind = "lance"
+    content = (f"{TABLE}.lance",)
+
+    def __init__(self, folder: Path, *, write: bool, replace: bool) -> None:
+        self._opened: Any = None
+        super().__init__(folder, write=write, replace=replace)
+
+    @property
+    def _table(self) -> Any:
+        if self._opened is None:
+            self._opened = _connect(self.folder).open_table(TABLE)
+        return self._opened
+
+    def start(self, settings: IndexSettings) -> None:  # noqa: D102
+        self._clear_content()
+        self._create(settings, {})
+        super().start(settings)
+
+    def set_columns(self, columns: Columns) -> None:  # noqa: D102
+        missing = [(name, kind) for name, kind in columns.items() if name not in self._table.schema.names]
+        if missing:
+            self._table.add_columns(pyarrow.schema([pyarrow.field(name, TYPES[kind]) for name, kind in missing]))
+        super().set_columns(columns)
+
+    def recover(self) -> None:
+        """Go back to what can be read, forget documents that are not there, delete rows that do not count."""
+        settings = self.settings()
+        if settings is None:
+            return
+        if not self._readable():
+            self._clear_content()
+            self._create(settings, self.columns())
+        for strays in self.catalogue.reconcile(self._keys()):
+            self._delete(strays)
+        known = self.columns()  # a column that was added before its shard was committed is used by the same shard again
+        self.set_columns(known)
+
+    def _create(self, settings: IndexSettings, columns: Columns) -> None:
+        _connect(self.folder).create_table(TABLE, schema=_schema(settings, columns))
+        self._opened = None
+
+    def writer(self) -> ShardWriter:  # noqa: D102
+        return LanceWriter(self.folder)
+
+    def commit(self, written: Written, documents: Sequence[tuple[str, bytes]]) -> None:  # noqa: D102
+        self._delete(self.catalogue.commit(written, documents))
+
+    def finish(self) -> None:
+        """Compact, forget old versions, and bring the vector index up to date."""
+        self._table.checkout_latest()
+        if self._table.count_rows() != self.catalogue.count():  # a worker that was given up wrote after all
+            for strays in self.catalogue.reconcile(self._keys()):
+                self._delete(strays)
+            if self._table.count_rows() != self.catalogue.count():
+                raise RuntimeError(f"{self.location} holds rows twice: two workers wrote one shard. Start it over.")
+        if self.count() >= _INDEXED_FROM and not self._table.list_indices():
+            from lancedb.index import IvfFlat
+
+            rows = self.count()
+            partitions = max(16, int(rows**0.5))
+            self._table.create_index("vector", config=IvfFlat(distance_type="dot", num_partitions=partitions))
+        self._table.optimize(cleanup_older_than=timedelta(days=1))
+
+    def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:  # noqa: D102
+        return [self._search(vector, k, where) for vector in vectors]
+
+    def _search(self, vector: NDArray[np.float32], k: int, where: Filter | None) -> list[Hit]:
+        names = [name for name in self._table.schema.names if name not in ("vector", "digest")]
+        query = self._table.search(vector, vector_column_name="vector").distance_type("dot")
+        query = query.select([*names, "_distance"]).limit(k + _SPARE).nprobes(_PROBES)
+        if where is not None:
+            query = query.where(_condition(where), prefilter=True)
+        found = query.to_arrow().to_pylist()
+        # While a run is writing, the table may hold rows that do not count yet or no longer do.
+        keys = self.catalogue.keys([row["id"] for row in found])
+        rows = [row for row, key in zip(found, keys, strict=True) if row["key"] == key][:k]
+        scores = [1.0 - row.pop("_distance") for row in rows]
+        return hits(rows, scores)
+
+    def rows(self) -> Iterator[Hit]:  # noqa: D102
+        for batch in self._table.search().limit(None).to_batches(1024):
+            rows = batch.to_pylist()
+            keys = self.catalogue.keys([row["id"] for row in rows])
+            live = [row for row, key in zip(rows, keys, strict=True) if row["key"] == key]
+            yield from hits(live, [0.0] * len(live))
+
+    def _keys(self) -> Iterator[list[int]]:
+        for batch in self._table.search().select(["key"]).limit(None).to_batches(65_536):
+            yield batch.column("key").to_pylist()
+
+    def _delete(self, keys: Sequence[int]) -> None:
+        if keys:
+            self._table.checkout_latest()
+            self._table.delete(f"key IN ({', '.join(str(int(key)) for key in keys)})")
+
+    def _readable(self) -> bool:
+        """Whether every row can be read, if need be after going back to an earlier version of the table."""
+        if self._scan():
+            return True
+        try:
+            versions = sorted((entry["version"] for entry in self._table.list_versions()), reverse=True)
+        except (OSError, RuntimeError, ValueError):
+            return False
+        for version in versions:
+            try:
+                self._table.checkout(version)
+                if self._scan():
+                    self._table.restore()
+                    return True
+            except (OSError, RuntimeError, ValueError):
+                continue
+        return False
+
+    def _scan(self) -> bool:
+        try:
+            for _ in self._table.search().limit(None).to_batches(4096):
+                pass
+        except (OSError, RuntimeError, ValueError):
+            return False
+        return True
+
+
+_PROBES = 40
+
+
+def _schema(settings: IndexSettings, columns: Columns) -> Any:
+    text = [pyarrow.field("text", pyarrow.large_string())] if settings.text else []
+    return pyarrow.schema(
+        [
+            pyarrow.field("id", pyarrow.string()),
+            *text,
+            pyarrow.field("digest", pyarrow.binary(16)),
+            pyarrow.field("vector", pyarrow.list_(pyarrow.float32(), settings.dimensions)),
+            pyarrow.field("key", pyarrow.int64()),
+            *(pyarrow.field(name, TYPES[kind]) for name, kind in columns.items()),
+        ]
+    )
+
+
+def _conform(rows: Any, schema: Any) -> Any:
+    """Rows with all columns of a table: a later shard may have added some."""
+    arrays = [
+        rows[field.name].cast(field.type) if field.name in rows.schema.names else pyarrow.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pyarrow.Table.from_arrays(arrays, schema=schema)
+
+
+def _key_range(number: int) -> str:
+    return f"key >= {number * ROWS} AND key < {(number + 1) * ROWS}"
+
+
+def _condition(where: Filter) -> str:
+    """A condition in Lance's SQL, from names that are columns and values that are quoted."""
+    if isinstance(where, (Both, Either)):
+        joint = "AND" if isinstance(where, Both) else "OR"
+        return f"({_condition(where.left)} {joint} {_condition(where.right)})"
+    if isinstance(where, Not):
+        return f"(NOT {_condition(where.part)})"
+    column = f"`{where.column}`"  # letters, digits and underscores
+    if isinstance(where, IsNull):
+        return f"({column} IS NULL)"
+    if isinstance(where, OneOf):
+        return f"({column} IN ({', '.join(map(_literal, where.values))}))"
+    assert isinstance(where, Comparison)  # noqa: S101
+    return f"({column} {where.sign} {_literal(where.value)})"
+
+
+def _literal(value: Value) -> str:
+    # Not by LanceDB's own `lit(…).to_sql()`: it leaves a quote after a backslash as it is.
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,0 +1,331 @@
+"""PostgreSQL with pgvector: one table for the documents, one for what made them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenspan.indexing.catalogue import Written
+from evenspan.indexing.columns import RESERVED, Columns, vectors_of
+from evenspan.indexing.documents import Document
+from evenspan.indexing.filters import Both, Comparison, Either, Filter, IsNull, Not, OneOf
+from evenspan.indexing.settings import IndexSettings
+from evenspan.indexing.stores.base import Hit, ShardWriter, Store, hits
+
+try:
+    import psycopg
+    from pgvector.psycopg import register_vector
+    from psycopg import sql
+    from psycopg.types.json import Jsonb
+except ImportError as error:
+    raise ImportError("PostgreSQL needs psycopg and pgvector: pip install 'evenspan[index]'.") from error
+
+_TYPES = {"bool": "boolean", "int": "bigint", "float": "double precision", "str": "text"}
+_SIGNS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_LONGEST_ID = 2000  # bytes; an entry of a B-tree takes 2,704
+_INDEXED_DIMENSIONS = 2000  # of a `vector`; twice as many as half precision
+_TRIES = (1.0, 3.0, 10.0)  # seconds to wait for a server that is gone
+Result = TypeVar("Result")
+
+
+def connect(address: str) -> psycopg.Connection[Any]:
+    """A connection that knows vectors; errors do not repeat the address, which may hold a password."""
+    try:
+        connection = psycopg.connect(address, autocommit=True, connect_timeout=10)
+    except psycopg.Error as error:
+        raise ConnectionError(f"Cannot connect to PostgreSQL: {error}") from None
+    return connection
+
+
+def insist(action: Callable[[], Result], again: Callable[[], None]) -> Result:
+    """Do something that is harmless to repeat, again after a lost connection."""
+    for wait in (*_TRIES, None):
+        try:
+            return action()
+        except (psycopg.OperationalError, ConnectionError) as error:
+            if wait is None:
+                raise OSError(f"Lost PostgreSQL: {error}. Once it is back, the same command goes on.") from error
+            time.sleep(wait)
+            with contextlib.suppress(OSError):
+                again()
+        except psycopg.Error as error:
+            raise RuntimeError(f"PostgreSQL: {error}") from error
+    raise AssertionError  # the last turn returns or raises
+
+
+@dataclass(frozen=True)
+class PostgresWriter(ShardWriter):
+    """Writes the rows of a shard in one transaction, which is also its commit."""
+
+    address: str
+    table: str
+
+    def write(self, number: int, rows: Any) -> Written:  # noqa: D102
+        names = [name for name in rows.schema.names if name != "vector"]
+        vectors = vectors_of(rows)
+        columns = [rows[name].to_pylist() for name in names]
+        records = [(*values, vector) for *values, vector in zip(*columns, vectors, strict=True)]
+        listed = [*names, "vector"]
+        statement = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT (id) DO UPDATE SET {}").format(
+            sql.Identifier(self.table),
+            sql.SQL(", ").join(map(sql.Identifier, listed)),
+            sql.SQL(", ").join([sql.Placeholder()] * len(listed)),
+            sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in listed[1:]),
+        )
+
+        def save() -> None:
+            with connect(self.address) as connection:
+                register_vector(connection)
+                with connection.transaction(), connection.cursor() as cursor:
+                    # What is replaced goes as a whole: a column that the new row lacks must not keep its old value.
+                    cursor.execute(
+                        sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(sql.Identifier(self.table)), (columns[0],)
+                    )
+                    cursor.executemany(statement, records)
+                    cursor.execute(
+                        sql.SQL("INSERT INTO {} (number, rows) VALUES (%s, %s) ON CONFLICT (number) DO NOTHING").format(
+                            _shards(self.table)
+                        ),
+                        (number, rows.num_rows),
+                    )
+
+        insist(save, lambda: None)
+        return Written(number, None, rows.num_rows, 0, "")
+
+
+class PostgresStore(Store):
+    """A table in a database; metadata are columns of it."""
+
+    def __init__(self, address: str, table: str, *, write: bool, replace: bool) -> None:
+        if not table.isidentifier() or len(table.encode()) > 40:
+            raise ValueError(f"A table needs a name of at most 40 letters, digits and underscores, not {table!r}.")
+        self._address, self.table, self._write = address, table, write
+        self.location = f"PostgreSQL table {table}"
+        self._connection = connect(address)
+        try:
+            self._prepare(replace)
+        except psycopg.Error as error:
+            self._connection.close()
+            raise RuntimeError(f"PostgreSQL: {error}") from error
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self, replace: bool) -> None:
+        if self._write:
+            self._lock()
+            self._run("CREATE EXTENSION IF NOT EXISTS vector")
+            self._run(sql.SQL("CREATE TABLE IF NOT EXISTS {} (settings jsonb NOT NULL)").format(_about(self.table)))
+            shards = "CREATE TABLE IF NOT EXISTS {} (number bigint PRIMARY KEY, rows bigint NOT NULL)"
+            self._run(sql.SQL(shards).format(_shards(self.table)))
+            if replace:
+                with self._connection.transaction():
+                    self._run(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(self.table)))
+                    self._run(sql.SQL("DELETE FROM {}").format(_about(self.table)))
+                    self._run(sql.SQL("DELETE FROM {}").format(_shards(self.table)))
+        elif not self._run("SELECT to_regclass(%s) IS NOT NULL", (f'"{self.table}_evenspan"',))[0][0]:
+            raise FileNotFoundError(f"There is no index {self.table!r} in this database.")
+        register_vector(self._connection)
+
+    def _lock(self) -> None:
+        """Keep a second run out; the server lets go when the connection ends."""
+        (got,) = self._run("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", (f"evenspan {self.table}",))[0]
+        if not got:
+            raise RuntimeError(f"Another run is writing to {self.location}: wait for it, or stop it.")
+
+    def _run(self, statement: Any, values: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def _ask(self, statement: Any, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return insist(lambda: self._run(statement, values), self._reconnect)
+
+    def _reconnect(self) -> None:
+        self._connection.close()
+        self._connection = connect(self._address)
+        register_vector(self._connection)
+        if self._write:
+            self._lock()
+
+    def settings(self) -> IndexSettings | None:  # noqa: D102
+        found = self._ask(sql.SQL("SELECT settings FROM {}").format(_about(self.table)))
+        return IndexSettings.from_dict(found[0][0]) if found else None
+
+    def start(self, settings: IndexSettings) -> None:  # noqa: D102
+        text = sql.SQL("text text NOT NULL, ") if settings.text else sql.SQL("")
+        create = "CREATE TABLE {} (id text PRIMARY KEY, {}digest bytea NOT NULL, vector vector({}) NOT NULL)"
+        with self._connection.transaction():
+            try:
+                self._run(
+                    sql.SQL(create).format(sql.Identifier(self.table), text, sql.Literal(int(settings.dimensions)))
+                )
+            except psycopg.errors.DuplicateTable:
+                raise ValueError(
+                    f"There is a table {self.table!r} already and it is no index: use another --table."
+                ) from None
+            about = sql.SQL("INSERT INTO {} VALUES (%s)").format(_about(self.table))
+            self._run(about, (Jsonb(settings.to_dict()),))
+
+    def columns(self) -> Columns:  # noqa: D102
+        kinds = {kind: name for name, kind in _TYPES.items()}
+        found = self._ask(
+            "SELECT column_name, data_type FROM information_schema.columns "
+            "WHERE table_schema = ANY(current_schemas(false)) AND table_name = %s ORDER BY ordinal_position",
+            (self.table,),
+        )
+        return {name: kinds[kind] for name, kind in found if name not in RESERVED and kind in kinds}
+
+    def set_columns(self, columns: Columns) -> None:  # noqa: D102
+        there = self.columns()
+        for name, kind in columns.items():
+            if name not in there:
+                add = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} {}")
+                self._ask(add.format(sql.Identifier(self.table), sql.Identifier(name), sql.SQL(_TYPES[kind])))
+
+    def refusal(self, document: Document) -> str | None:  # noqa: D102
+        values = [value for value in document.metadata.values() if isinstance(value, str)]
+        if any("\0" in value for value in (document.id, document.text, *values)):
+            return "holds the character NUL, which PostgreSQL cannot store"
+        if len(document.id.encode()) > _LONGEST_ID:
+            return f"id longer than {_LONGEST_ID:,} bytes, which PostgreSQL cannot look up"
+        return None
+
+    def digests(self, names: Sequence[str]) -> list[bytes | None]:  # noqa: D102
+        ask = sql.SQL("SELECT id, digest FROM {} WHERE id = ANY(%s)").format(sql.Identifier(self.table))
+        found = {name: bytes(digest) for name, digest in self._ask(ask, (list(names),))}
+        return [found.get(name) for name in names]
+
+    def reserve(self) -> int:  # noqa: D102
+        ask = sql.SQL("SELECT coalesce(max(number), 0) + 1 FROM {}").format(_shards(self.table))
+        self._reserved = max(getattr(self, "_reserved", 0) + 1, int(self._ask(ask)[0][0]))
+        return self._reserved
+
+    def writer(self) -> ShardWriter:  # noqa: D102
+        return PostgresWriter(self._address, self.table)
+
+    def commit(self, written: Written, documents: Sequence[tuple[str, bytes]]) -> None:
+        """Nothing is left to do: the transaction that wrote the rows has committed them."""
+
+    def finish(self) -> None:
+        """Build the HNSW index if it is not there; later rows keep it up to date."""
+        settings = self.settings()
+        dimensions = 0 if settings is None else settings.dimensions
+        if dimensions > 2 * _INDEXED_DIMENSIONS:
+            return  # searched by an exact scan
+        create = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hnsw ({} {})")
+        operators = "vector_ip_ops" if dimensions <= _INDEXED_DIMENSIONS else "halfvec_ip_ops"
+        statement = create.format(
+            sql.Identifier(f"{self.table}_hnsw"),
+            sql.Identifier(self.table),
+            self._indexed(dimensions),
+            sql.SQL(operators),
+        )
+
+        def build() -> None:
+            with self._connection.transaction():
+                # A graph that does not fit the default of 64 MB is built many times more slowly.
+                self._run("SET LOCAL maintenance_work_mem = '512MB'")
+                self._run(statement)
+
+        insist(build, self._reconnect)
+
+    def _indexed(self, dimensions: int) -> sql.Composable:
+        """What the index is built on: the vectors, or their half-precision form where they are too long."""
+        if dimensions <= _INDEXED_DIMENSIONS or dimensions > 2 * _INDEXED_DIMENSIONS:
+            return sql.SQL("vector")
+        return sql.SQL("(vector::halfvec({}))").format(sql.Literal(int(dimensions)))
+
+    def count(self) -> int:  # noqa: D102
+        return int(self._ask(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(self.table)))[0][0])
+
+    def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:  # noqa: D102
+        settings = self.settings()
+        names = [*(["text"] if settings is not None and settings.text else []), *self.columns()]
+        condition, values = (sql.SQL("true"), []) if where is None else _condition(where)
+        half = settings is not None and _INDEXED_DIMENSIONS < settings.dimensions <= 2 * _INDEXED_DIMENSIONS
+        distance = sql.SQL("{} <#> %s{}").format(
+            self._indexed(0 if settings is None else settings.dimensions), sql.SQL("::halfvec" if half else "")
+        )
+        ask = sql.SQL("SELECT {}, -({}) FROM {} WHERE {} ORDER BY {} LIMIT %s").format(
+            sql.SQL(", ").join(map(sql.Identifier, ["id", *names])),
+            distance,
+            sql.Identifier(self.table),
+            condition,
+            distance,
+        )
+
+        def run(vector: NDArray[np.float32]) -> list[tuple[Any, ...]]:
+            with self._connection.transaction():
+                # With a filter the index is asked for more until there are enough.
+                self._run("SET LOCAL hnsw.iterative_scan = strict_order")
+                self._run(f"SET LOCAL hnsw.ef_search = {int(min(1000, max(_SEARCHED, 2 * k)))}")
+                return self._run(ask, (vector, *values, vector, k))
+
+        found = []
+        for vector in vectors:
+            rows = insist(lambda one=vector: run(one), self._reconnect)  # type: ignore[misc]
+            listed = [dict(zip(["id", *names], row[:-1], strict=True)) for row in rows]
+            found.append(hits(listed, [row[-1] for row in rows]))
+        return found
+
+    def rows(self) -> Iterator[Hit]:  # noqa: D102
+        names = [name for name in ("id", "text", "vector") if name != "text" or self._has_text()]
+        names += self.columns()
+        ask = sql.SQL("SELECT {} FROM {}").format(
+            sql.SQL(", ").join(map(sql.Identifier, names)), sql.Identifier(self.table)
+        )
+        with self._connection.transaction(), self._connection.cursor("rows") as cursor:
+            cursor.execute(ask)
+            for row in cursor:
+                values = dict(zip(names, row, strict=True))
+                values["vector"] = np.asarray(
+                    values["vector"].to_numpy() if hasattr(values["vector"], "to_numpy") else values["vector"]
+                )
+                yield from hits([values], [0.0])
+
+    def _has_text(self) -> bool:
+        settings = self.settings()
+        return settings is not None and settings.text
+
+    def rejects_path(self) -> Path:  # noqa: D102
+        return Path(f"{self.table}-rejects.jsonl")
+
+    def close(self) -> None:  # noqa: D102
+        self._connection.close()
+
+
+_SEARCHED = 100  # rows that HNSW looks at, at least
+
+
+def _about(table: str) -> sql.Identifier:
+    return sql.Identifier(f"{table}_evenspan")
+
+
+def _shards(table: str) -> sql.Identifier:
+    return sql.Identifier(f"{table}_evenspan_shards")
+
+
+def _condition(where: Filter) -> tuple[sql.Composable, list[Any]]:
+    """A condition with placeholders, and the values that go there."""
+    if isinstance(where, (Both, Either)):
+        (left, first), (right, second) = _condition(where.left), _condition(where.right)
+        joined = "({} AND {})" if isinstance(where, Both) else "({} OR {})"
+        return sql.SQL(joined).format(left, right), [*first, *second]
+    if isinstance(where, Not):
+        part, values = _condition(where.part)
+        return sql.SQL("(NOT {})").format(part), values
+    column = sql.Identifier(where.column)
+    if isinstance(where, IsNull):
+        return sql.SQL("({} IS NULL)").format(column), []
+    if isinstance(where, OneOf):
+        return sql.SQL("({} = ANY(%s))").format(column), [list(where.values)]
+    assert isinstance(where, Comparison)  # noqa: S101
+    return sql.SQL("({} {} %s)").format(column, sql.SQL(_SIGNS[where.sign])), [where.value]

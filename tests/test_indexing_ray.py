@@ -1,0 +1,56 @@
+"""The same pipeline on Ray; `benchmarks/index_faults.py` kills its workers and its driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import indexes
+import psutil
+import pytest
+from indexes import content, rows, write_jsonl
+
+import evenspan
+from evenspan.indexing.planning import ShardSize
+
+pytest.importorskip("ray", reason="Ray is not installed")
+
+
+def test_a_killed_worker_and_an_index_equal_to_that_of_one_process(tmp_path) -> None:
+    model, corpus = indexes.saved_model(tmp_path), write_jsonl(tmp_path / "corpus.jsonl", rows(400))
+    undisturbed, store = f"parquet:{tmp_path / 'undisturbed'}", f"parquet:{tmp_path / 'ray'}"
+    evenspan.index(model, corpus, undisturbed, shard=ShardSize(10), progress=False, device="cpu")
+    arguments = ["index", model, str(corpus), store, "--shard-documents", "10", "--device", "cpu", "--quiet"]
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "evenspan.cli", *arguments, "--engine", "ray"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment,
+    ) as driver:  # fmt: skip
+        wait_for_a_shard(store, driver)
+        workers = [
+            one
+            for one in psutil.Process(driver.pid).children(recursive=True)
+            if "ShardEncoder" in " ".join(one.cmdline())
+        ]
+        for worker in workers:
+            worker.send_signal(signal.SIGKILL)
+        _, errors = driver.communicate(timeout=240)
+    assert driver.returncode == 0, errors.decode()
+    assert workers
+    assert content(store) == content(undisturbed)
+
+
+def wait_for_a_shard(store: str, driver: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 200
+    while driver.poll() is None and time.monotonic() < deadline:
+        try:
+            with evenspan.open_index(store) as index:
+                if len(index):
+                    return
+        except (OSError, ValueError):  # not there yet
+            pass
+        time.sleep(0.05)
+    raise AssertionError((driver.stderr.read() if driver.poll() is not None else b"nothing was committed").decode())

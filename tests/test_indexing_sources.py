@@ -1,0 +1,174 @@
+"""Sources: every format, every way to name them, and rows that cannot be used."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import indexes
+import pyarrow
+import pyarrow.parquet
+import pytest
+from indexes import content, rows, write_jsonl
+
+import evenspan
+from evenspan.indexing.documents import BadRowError, Place, Row, RowRules
+from evenspan.indexing.sources import Source
+
+
+def read(location, **options) -> list[tuple[str, str]]:
+    return [(row.fields["id"], row.fields["text"]) for row in Source(location, **options).read()]
+
+
+EXPECTED = [(one["id"], one["text"]) for one in rows(20)]
+
+
+def zstd(path: Path, content: bytes) -> None:
+    with pyarrow.CompressedOutputStream(str(path), "zstd") as stream:
+        stream.write(content)
+
+
+def as_csv(entries, separator=",") -> str:
+    lines = [separator.join(("id", "text", "year"))]
+    lines += [separator.join((one["id"], f'"{one["text"]}"', str(one["year"]))) for one in entries]
+    return "\n".join(lines) + "\n"
+
+
+def test_every_format(tmp_path) -> None:
+    lines = "".join(json.dumps(one) + "\n" for one in rows(20)).encode()
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines)
+    (tmp_path / "a.ndjson.gz").write_bytes(gzip.compress(lines))
+    zstd(tmp_path / "a.jsonl.zst", lines)
+    (tmp_path / "a.csv").write_text(as_csv(rows(20)))
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(as_csv(rows(20)).encode()))
+    zstd(tmp_path / "a.csv.zst", as_csv(rows(20)).encode())
+    (tmp_path / "a.tsv").write_text(as_csv(rows(20), "\t"))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows(20)), tmp_path / "a.parquet", row_group_size=7)
+    for path in sorted(tmp_path.iterdir()):
+        assert read(path) == EXPECTED, path.name
+        size = Source(path).size()
+        assert [row.position for row in Source(path).read()][-1] <= size == path.stat().st_size
+    (tmp_path / "a.jsonl").rename(tmp_path / "noname")
+    with pytest.raises(ValueError, match="does not say what it holds"):
+        read(tmp_path / "noname")
+    assert read(tmp_path / "noname", format="jsonl") == EXPECTED
+
+
+def test_folders_globs_and_rows(tmp_path) -> None:
+    (tmp_path / "deep").mkdir()
+    write_jsonl(tmp_path / "deep" / "1.jsonl", rows(20)[:5])
+    (tmp_path / "deep" / "2.csv").write_text(as_csv(rows(20)[5:12]))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows(20)[12:]), tmp_path / "deep" / "3.parquet")
+    (tmp_path / "README.md").write_text("no document")
+    (tmp_path / ".hidden.jsonl").write_text("no row")
+    assert read(tmp_path) == EXPECTED
+    assert read(str(tmp_path / "**" / "[12].*")) == EXPECTED[:12]
+    assert read(iter(rows(20))) == EXPECTED
+    for nothing in (tmp_path / "none", tmp_path / "*.xml"):
+        with pytest.raises(FileNotFoundError, match="There is no file or folder"):
+            read(nothing)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="holds no file that can be read"):
+        read(tmp_path / "empty")
+
+
+def test_plain_text_folders(tmp_path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.txt").write_text("first\nfile", encoding="utf-8")
+    (tmp_path / "sub" / "b.md.gz").write_bytes(gzip.compress(b"second"))
+    (tmp_path / "sub" / "c.txt").write_bytes(b"\xff\xfe")
+    found = list(Source(tmp_path).read())
+    assert [row.fields for row in found] == [
+        {"id": "a.txt", "text": "first\nfile"},
+        {"id": "sub/b.md.gz", "text": "second"},
+        None,
+    ]
+    assert found[2].problem == "invalid UTF-8"
+
+
+def test_a_hub_dataset(tmp_path) -> None:
+    """A local copy with the same layout stands in for it."""
+    (tmp_path / "data").mkdir()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows(20)), tmp_path / "data" / "train-00000-of-00001.parquet")
+    assert read(f"hf:{tmp_path}") == EXPECTED
+    assert read(f"hf:{tmp_path}:default:train") == EXPECTED
+
+
+BAD = [
+    (b'{"id": "1"}', "missing field 'text'"),
+    (b'{"id": "1", "text": null}', "missing field 'text'"),
+    (b'{"id": "1", "text": " \\n"}', "empty text"),
+    (b'{"id": "1", "text": 7}', "field 'text' is not text"),
+    (b'{"id": "1", "text": ["w1"]}', "field 'text' is not text"),
+    (b'{"text": "w1"}', "missing field 'id'"),
+    (b'{"id": "", "text": "w1"}', "empty id"),
+    (b'{"id": 1.5, "text": "w1"}', "field 'id' is not text"),
+    (b'{"id": "1", "text": "\xff"}', "invalid UTF-8"),
+    (b'{"id": "1", "text": "\\ud800"}', "invalid UTF-8 in field 'text'"),
+    (b'{"id": "1", "text": "w1", "note": "\\udfff"}', "invalid UTF-8 in field 'note'"),
+    (b'{"id": "1", "text": "' + b"x" * 3000 + b'"}', "text longer than 2,000 characters"),
+    (b'{"id": "1", "text": "' + b"x" * 2_000_000 + b'"}', "text longer than 2,000 characters"),
+    (b'{"id": "1", "text": "w1", "n": 99999999999999999999}', "field 'n' does not fit 64 bits"),
+    (b"[1, 2]", "not a JSON object"),
+    (b"{", "no valid JSON"),
+    (b"[" * 100_000, "no valid JSON"),
+    (b'{"id": "good", "text": "w1"}', "the id has been used before"),
+]
+
+
+def test_bad_rows_are_skipped_counted_and_written_down(cls_model, tmp_path) -> None:
+    source = tmp_path / "corpus.jsonl"
+    good = b'{"id": "good", "text": "w1 w2"}\n\n{"id": 7, "text": "w3"}\n'
+    source.write_bytes(good + b"".join(line + b"\n" for line, _ in BAD) + b'{"id": "last", "text": "w4"}')
+    summary = evenspan.index(
+        cls_model, source, f"parquet:{tmp_path / 'index'}", max_chars=2000, max_rejects=0.9, progress=False
+    )
+    assert sorted(content(f"parquet:{tmp_path / 'index'}")) == ["7", "good", "last"]
+    found = indexes.rejects(summary)
+    assert [(one["line"], one["reason"]) for one in found] == [(4 + at, why) for at, (_, why) in enumerate(BAD)]
+    assert {one["file"] for one in found} == {str(source)}
+    assert summary.skipped == len(BAD)
+    assert summary.rejected["invalid UTF-8"] == 3
+
+
+def test_bad_rows_of_csv_and_parquet(tmp_path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'id,text\n1,"two\nlines"\n2,\xff\n3,a,b\n4\n5,' + b"x" * 300_000 + b"\n")
+    found = list(Source(path).read())
+    assert [row.place.line for row in found] == [2, 4, 5, 6, 7]
+    assert found[0].fields == {"id": "1", "text": "two\nlines"}
+    assert found[2].problem == "more cells than the header has"
+    for row, problem in ((found[1], "invalid UTF-8"), (found[3], "missing field 'text'")):
+        with pytest.raises(BadRowError, match=problem):
+            RowRules().document(row)
+    assert len(found[4].fields["text"]) == 300_000
+    broken = pyarrow.StringArray.from_buffers(
+        2, pyarrow.py_buffer(b"\0\0\0\0\2\0\0\0\4\0\0\0"), pyarrow.py_buffer(b"ok\xff\xff")
+    )
+    table = pyarrow.table({"id": ["1", "2"], "text": broken})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    assert [(row.problem, row.place.line) for row in Source(tmp_path / "a.parquet").read()] == [
+        (None, 1),
+        ("invalid UTF-8", 2),
+    ]
+
+
+def test_too_many_bad_rows_stop_the_run(cls_model, tmp_path) -> None:
+    entries = [*rows(20), *({"id": "x"} for _ in range(5))]
+    store = f"parquet:{tmp_path / 'index'}"
+    with pytest.raises(RuntimeError, match=r"5 of 25 rows could not be used \(missing field 'text': 5\), more than"):
+        evenspan.index(cls_model, entries, store, progress=False)
+    assert evenspan.index(cls_model, entries, store, max_rejects=0.2, progress=False).total == 20
+
+
+def test_a_file_that_ends_too_early_stops_the_run(tmp_path) -> None:
+    whole = gzip.compress(b"".join(json.dumps(one).encode() + b"\n" for one in rows(200)))
+    (tmp_path / "a.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(OSError, match=r"a.jsonl.gz, after line \d+: cannot read on"):
+        list(Source(tmp_path / "a.jsonl.gz").read())
+
+
+def test_ids_from_lines() -> None:
+    row = Row(Place("a.jsonl", 3), {"text": "w1", "year": 1})
+    assert RowRules(id_field="@line").document(row).id == "a.jsonl:3"
