@@ -23,7 +23,7 @@ from shapes import random_model
 import evenspan
 from evenspan import Calibration
 
-SHAPE = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 256}
+SHAPE = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
 WAYS: dict[str, dict[str, Any]] = {"audit": {}, "audit with a calibration": {"calibration": Calibration()}}
 
 
@@ -70,7 +70,7 @@ def main() -> None:
         f"# What an audit costs: {platform.machine()}, 2 threads, float32",
         "",
         f"torch {torch.__version__}, transformers {transformers.__version__}; "
-        f"`python benchmarks/audit.py --documents {options.documents} --tokens {options.tokens}`, 4 layers × 64.",
+        f"`python benchmarks/audit.py --documents {options.documents} --tokens {options.tokens}`, 4 layers × 128.",
         "",
         "| | documents | time | plain passes | memory |",
         "|---|---|---|---|---|",
