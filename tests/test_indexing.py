@@ -14,9 +14,12 @@ import pytest
 import tiny
 import torch
 from indexes import STORES, content, rows, write_jsonl
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 import evenspan
 from evenspan.cli import main
+from evenspan.indexing.batches import DocumentEncoder
 from evenspan.indexing.planning import ShardSize
 
 SMALL = ShardSize(documents=16)
@@ -398,11 +401,11 @@ def test_a_search_with_another_model_is_refused(model, model_folder, tmp_path) -
     other = evenspan.load(model_folder, device="cpu")
     with torch.no_grad():
         next(other.parameters()).add_(0.1)
-    with evenspan.open_index(tmp_path / "index", other) as opened, pytest.raises(ValueError, match="has other weights"):
+    with evenspan.open_index(tmp_path / "index", other) as opened, pytest.raises(ValueError, match="is another model"):
         opened.search("w1")
     other.save_pretrained(model_folder)  # the folder now holds another model
     try:
-        with evenspan.open_index(tmp_path / "index") as opened, pytest.raises(ValueError, match="has other weights"):
+        with evenspan.open_index(tmp_path / "index") as opened, pytest.raises(ValueError, match="is another model"):
             opened.search("w1")
     finally:
         model.save_pretrained(model_folder)
@@ -424,3 +427,116 @@ def test_a_large_lance_table_gets_an_index_that_later_runs_keep_up(model, tmp_pa
         assert opened.search("w7 w8 w9", k=3)[0].id == best
         (result,) = opened.search("w7 w8 w9", where="id = 'd5'")
         assert result.text == changed[5]["text"]
+
+
+def test_nothing_found_is_an_answer(index, store, model) -> None:
+    index(indexes.rows(12))
+    with evenspan.open_index(**store, model=model) as opened:
+        assert opened.search("w3", where="year > 99999", parts=True) == []
+
+
+def test_the_same_weights_pooled_otherwise_are_another_model(model, tmp_path) -> None:
+    evenspan.index(model, indexes.rows(5), tmp_path / "index", progress=False)
+    other = SentenceTransformer(modules=[model[0], Pooling(32, "lasttoken"), *list(model)[2:]], prompts=model.prompts)
+    with pytest.raises(ValueError, match="made with other settings"):
+        evenspan.index(other, indexes.rows(5), tmp_path / "index", "none", progress=False)
+
+
+def test_an_open_index_sees_what_a_later_run_replaced(index, store, model) -> None:
+    index(indexes.rows(20))
+    with evenspan.open_index(**store, model=model) as opened:
+        assert len(opened.search("w1", 10)) == 10
+        index([{**row, "text": row["text"] + " w7"} for row in indexes.rows(20)])
+        found = opened.search("w1", 10)
+    assert len(found) == 10
+    assert all(result.text.endswith(" w7") for result in found)
+
+
+def test_rows_that_do_not_count_hide_no_others(model, tmp_path, monkeypatch) -> None:
+    evenspan.index(model, indexes.rows(20), tmp_path / "index", progress=False)
+    monkeypatch.setattr(
+        "evenspan.indexing.catalogue.Catalogue.commit", lambda *_: (_ for _ in ()).throw(OSError("died"))
+    )
+    more = [{"id": f"n{number}", "text": "w1 w2 w3"} for number in range(200)]
+    with pytest.raises(OSError, match="died"):
+        evenspan.index(model, more, tmp_path / "index", progress=False)
+    with evenspan.open_index(tmp_path / "index", model=model) as opened:
+        assert len(opened.search("w1 w2 w3", 10)) == 10
+
+
+def test_a_table_of_somebody_else_is_not_replaced(model, server) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE users (name text)")
+    for replace in (False, True):
+        with pytest.raises(ValueError, match="it is no index"):
+            evenspan.index(model, indexes.rows(3), server.get_uri(), table="users", replace=replace, progress=False)
+
+
+@pytest.mark.parametrize("address", ["mysql://u:SECRET@host/db", "postgresql://u:SEC%RET@localhost/db"])
+def test_passwords_are_not_shown(address, model) -> None:
+    with pytest.raises(ValueError, match=r"store for mysql|no address") as raised:
+        evenspan.index(model, indexes.rows(3), address, progress=False)
+    assert "SEC" not in str(raised.value)
+
+
+def test_a_damaged_manifest_can_be_replaced(model, tmp_path) -> None:
+    evenspan.index(model, indexes.rows(5), tmp_path / "index", progress=False)
+    (tmp_path / "index" / "_manifest.sqlite").write_bytes(b"damaged" * 1000)
+    with pytest.raises(RuntimeError, match="--replace"):
+        evenspan.index(model, indexes.rows(5), tmp_path / "index", progress=False)
+    assert evenspan.index(model, indexes.rows(5), tmp_path / "index", replace=True, progress=False).total == 5
+
+
+def test_one_given_type_leaves_the_others_to_be_found(model, tmp_path) -> None:
+    rows = [{**row, "score": 1 if number == 0 else number / 2} for number, row in enumerate(indexes.rows(10))]
+    summary = evenspan.index(model, rows, tmp_path / "index", metadata=["year:int", "score"], progress=False)
+    assert summary.added == 10
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        " or ".join(["year = 2001"] * 150),
+        "not " * 18 + "year = 2001",
+        "year > -9223372036854775808 and year = 2001",
+        "(" * 15 + "year = 2001" + ")" * 15,
+    ],
+)
+def test_long_and_deep_filters(filtered, where) -> None:
+    entries, opened = filtered
+    wanted = {row["id"] for row in entries if row["year"] == 2001}
+    assert {hit.id for hit in opened.search_vectors(np.ones((1, 32), dtype=np.float32), 40, where)[0]} == wanted
+
+
+def test_neither_the_source_nor_an_index_in_it_is_harmed(model, tmp_path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    source = indexes.write_jsonl(folder / "rows.jsonl", indexes.rows(6))
+    with pytest.raises(ValueError, match="a file of the source"):
+        evenspan.index(model, source, tmp_path / "index", rejects=source, progress=False)
+    assert source.exists()
+    for expected in (6, 0):
+        summary = evenspan.index(model, folder, f"parquet:{folder / 'index'}", progress=False)
+        assert (summary.added, summary.rejected) == (expected, {})
+
+
+def test_another_query_prompt_is_not_ignored(model, tmp_path) -> None:
+    evenspan.index(model, indexes.rows(3), tmp_path / "index", query_prompt="w5 ", progress=False)
+    with pytest.raises(ValueError, match=r"'w5 ', not 'w7 '"):
+        evenspan.index(model, indexes.rows(3), tmp_path / "index", query_prompt="w7 ", progress=False)
+    assert evenspan.index(model, indexes.rows(3), tmp_path / "index", progress=False).unchanged == 3
+
+
+def test_halving_is_remembered_once_for_both_halves(model, monkeypatch) -> None:
+    encoder = DocumentEncoder(model, batch_tokens=64)
+    encode = type(model).encode_document
+
+    def small(self, texts, **options):
+        if len(texts) > 2:
+            raise torch.OutOfMemoryError("too large")
+        return encode(self, texts, **options)
+
+    monkeypatch.setattr(type(model), "encode_document", small)
+    assert encoder.encode(["w1"] * 16, [3] * 16).shape == (16, 32)
+    assert encoder.batch_tokens == 8

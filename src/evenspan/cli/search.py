@@ -25,6 +25,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("question", metavar="QUESTION")
     parser.add_argument("-k", type=int, default=10, help="documents to show (default: %(default)s)")
     parser.add_argument("--where", metavar="FILTER", help="only documents whose metadata pass, see below")
+    parser.add_argument("--model", help="where the model that made the index lies now (default: where it was then)")
     parser.add_argument("--table", help="in PostgreSQL (default: evenspan)")
     parser.add_argument("--device", help="cpu, cuda, … (default: the best there is)")
     parser.add_argument("--json", action="store_true", help="print JSON, with whole texts and metadata")
@@ -38,7 +39,12 @@ def run(options: argparse.Namespace) -> int:
     from evenspan.indexing import open_index
 
     quiet_transformers()
-    with open_index(options.store, table=options.table, device=options.device) as index:
+    model = None
+    if options.model is not None:
+        from evenspan.loading import load
+
+        model = load(options.model, **({"device": options.device} if options.device else {}))
+    with open_index(options.store, model, table=options.table, device=options.device) as index:
         results = index.search(options.question, options.k, options.where, parts=True)
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=2, ensure_ascii=False))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 BATCH_TOKENS = 16_384
+_COUNTED_AT_ONCE = 1_000_000  # characters
 _MOST_TEXTS = 1024  # in a batch, however short
 
 
@@ -40,7 +41,16 @@ class DocumentEncoder:
         if self._counter is None:
             found = self.model.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
             return [len(ids) + added for ids in found]
-        return [len(encoding) + added for encoding in self._counter.encode_batch_fast(list(texts))]
+        counts: list[int] = []
+        some: list[str] = []
+        size = 0
+        for text in texts:  # in parts: an encoding takes many times the memory of its text
+            some.append(text)
+            size += len(text)
+            if size >= _COUNTED_AT_ONCE:
+                counts += [len(encoding) + added for encoding in self._counter.encode_batch_fast(some)]
+                some, size = [], 0
+        return counts + [len(encoding) + added for encoding in self._counter.encode_batch_fast(some)]
 
     def encode(self, texts: Sequence[str], tokens: Sequence[int]) -> NDArray[np.float32]:
         """One vector for each text, of length 1 where the model compares by cosine."""
@@ -66,7 +76,8 @@ class DocumentEncoder:
         if batch:
             yield batch
 
-    def _encode(self, texts: list[str]) -> NDArray[np.float32]:
+    def _encode(self, texts: list[str], budget: int | None = None) -> NDArray[np.float32]:
+        budget = self.batch_tokens if budget is None else budget
         try:
             tensor: torch.Tensor = self.model.encode_document(
                 texts,
@@ -87,9 +98,10 @@ class DocumentEncoder:
         # Outside of the handler: the error holds on to the tensors that did not fit.
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        self.batch_tokens = max(1, self.batch_tokens // 2)
+        budget = max(1, budget // 2)
+        self.batch_tokens = min(self.batch_tokens, budget)  # once for both halves
         middle = len(texts) // 2
-        return np.concatenate([self._encode(texts[:middle]), self._encode(texts[middle:])])
+        return np.concatenate([self._encode(texts[:middle], budget), self._encode(texts[middle:], budget)])
 
 
 def document_prompt(model: SentenceTransformer) -> str:

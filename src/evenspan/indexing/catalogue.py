@@ -55,8 +55,8 @@ class Catalogue:
             raise FileNotFoundError(f"There is no index in {folder}: it has no {MANIFEST}.")
         # One thread looks documents up while another commits a shard.
         self._turn = threading.RLock()
-        self._database = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
         with self._said():
+            self._database = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA synchronous = FULL")
             if not read_only:
                 self._database.executescript(_TABLES)
@@ -203,7 +203,10 @@ class Lock:
     """Keeps a second run out of a folder; the system lets go of it when the process dies."""
 
     def __init__(self, folder: Path) -> None:
-        self._database = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None, check_same_thread=False)
+        try:
+            self._database = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise OSError(f"Cannot write to {folder}: {error}.") from error
         try:
             self._database.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -94,7 +95,9 @@ def _read(value: Any, kind: str, field: str) -> Any:
         if isinstance(value, str) and kind == "bool":
             return {"true": True, "false": False}[value.lower()]
         if isinstance(value, str) and kind in ("int", "float"):
-            return int(value) if kind == "int" else float(value)
+            number = int(value) if kind == "int" else float(value)
+            if math.isfinite(number) and (kind == "float" or -(2**63) <= number < 2**63):
+                return number
     except (KeyError, ValueError):
         pass
     raise BadRowError(f"field {field!r} is no {kind}, which its column is (say its type with metadata)")

@@ -8,6 +8,7 @@ values as parameters.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ _TOKEN = re.compile(
 )
 _COMPARISONS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _KEYWORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
-_DEEPEST = 50
+_DEEPEST = 20
 _MOST = 200
 
 
@@ -130,7 +131,8 @@ class _Parser:
             raise self._wrong(f"more than {_DEEPEST} levels deep")
         try:
             if self._take("keyword", "not"):
-                return Not(self._one())
+                part = self._one()
+                return part.part if isinstance(part, Not) else Not(part)
             if self._take("sign", "("):
                 found = self._either()
                 self._need("sign", ")")
@@ -178,7 +180,9 @@ class _Parser:
         if kind == "keyword" and word in ("true", "false") and expected == "bool":
             return word == "true"
         if kind == "number" and expected == "float":
-            return float(word)
+            if math.isfinite(float(word)):
+                return float(word)
+            raise self._wrong(f"{word} is too large")
         if kind == "number" and expected == "int" and not re.search("[.eE]", word):
             if -(2**63) <= int(word) < 2**63:
                 return int(word)

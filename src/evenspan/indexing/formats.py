@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -86,7 +87,7 @@ def _lines(file: IO[bytes], name: str, max_chars: int) -> Iterator[tuple[int, by
                 if rest.endswith(b"\n"):
                     break
             yield number, None
-    except (EOFError, OSError, gzip.BadGzipFile) as error:
+    except (EOFError, OSError, zlib.error) as error:
         raise OSError(f"{name}, after line {number}: cannot read on: {error}") from error
 
 
@@ -111,6 +112,8 @@ def _read_csv(
             yield Row(place, None, f"no valid CSV: {error}", _position(file))
             before = reader.line_num
             continue
+        except (EOFError, OSError, zlib.error) as error:
+            raise OSError(f"{name}, after line {before}: cannot read on: {error}") from error
         before = reader.line_num
         if len(cells) > len(header):
             yield Row(place, None, "more cells than the header has", _position(file))

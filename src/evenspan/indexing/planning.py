@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from evenspan.indexing.rejects import Rejects
 from evenspan.indexing.stores.base import Store
 
 _ROWS = 1000  # looked up at a time; the first of them also settle the types of columns
+_CHARACTERS = 8_000_000  # likewise
 _SHARD_CHARACTERS = 32_000_000
 Item = TypeVar("Item")
 
@@ -81,15 +81,17 @@ class Plan:
     def shards(self, rows: Iterable[Row]) -> Iterator[Shard]:
         """Every shard that has to be encoded, in order; the last one may be small."""
         shard, seen, remaining = Shard(), Seen(), iter(rows)
-        settled = bool(self.columns)
+        settled = self._store.count() > 0  # the first rows of a new index show what its columns hold
+        given = dict(self.columns)
         try:
-            while chunk := list(itertools.islice(remaining, _ROWS)):
+            while chunk := _chunk(remaining):
                 documents = [found for row in chunk if (found := self._document(row, seen)) is not None]
                 positions = {row.place: row.position for row in chunk}
                 self._rejects.seen(len(chunk))
                 if not settled:
                     for document in documents:
                         widen(self.columns, document.metadata)
+                    self.columns.update(given)
                     settled = True
                 for replaces, document, digest, values, tokens in self._new(documents):
                     self.position = positions[document.place]
@@ -147,6 +149,18 @@ class Plan:
     def _cut(self, shard: Shard) -> Shard:
         shard.columns, shard.position = dict(self.columns), self.position
         return shard
+
+
+def _chunk(rows: Iterator[Row]) -> list[Row]:
+    """The next rows: few enough to hold, however long they are."""
+    found: list[Row] = []
+    characters = 0
+    for row in rows:
+        found.append(row)
+        characters += sum(len(value) for value in (row.fields or {}).values() if isinstance(value, str))
+        if len(found) == _ROWS or characters >= _CHARACTERS:
+            break
+    return found
 
 
 class Prefetched(Iterator[Item]):

@@ -35,14 +35,14 @@ class ShardEncoder:
     def __init__(self, settings: IndexSettings, writer: ShardWriter, options: dict[str, Any]) -> None:
         from evenspan.baselines import uncalibrated
         from evenspan.calibration import Calibration
-        from evenspan.evaluation.encoding import fingerprint
         from evenspan.indexing.batches import DocumentEncoder
+        from evenspan.indexing.settings import model_digest
         from evenspan.loading import load
         from evenspan.models import calibrate
 
         device, self._keep_text = options["device"], settings.text
         model = load(settings.model, **({} if device is None else {"device": device}))
-        if fingerprint(model) != settings.weights:
+        if model_digest(model) != settings.weights:
             raise RuntimeError(f"{settings.model!r} has other weights on this machine than where the run was started.")
         if settings.calibration == NO_CALIBRATION:
             self._plain = uncalibrated(model)

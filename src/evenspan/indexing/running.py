@@ -117,8 +117,10 @@ def index(
             keep_text=chosen.keep_text,
         )
         opened: Store = stack.enter_context(open_store(store, write=True, replace=chosen.replace, table=chosen.table))
-        _start(opened, settings, types)
+        _start(opened, settings, types, asks=chosen.query_prompt is not None)
         path = Path(chosen.rejects) if chosen.rejects is not None else opened.rejects_path()
+        if reader.reads(path):
+            raise ValueError(f"{path} is a file of the source: write the rejects to another one.")
         rejects = stack.enter_context(Rejects(path, chosen.max_rejects))
         plan = Plan(rules, opened, rejects, encoder, chosen.shard)
         shards = Prefetched(plan.shards(reader.read()))
@@ -157,7 +159,8 @@ def _model(
         return str(getattr(model.config, "_name_or_path", "") or "unnamed"), model
     # On a cluster the driver only counts tokens.
     device = "cpu" if options.engine == "ray" and options.device is None else options.device
-    return os.fspath(model), load(model, **({} if device is None else {"device": device}))
+    name = os.path.abspath(model) if os.path.isdir(model) else os.fspath(model)  # found again from anywhere
+    return name, load(model, **({} if device is None else {"device": device}))
 
 
 def _calibration(model: SentenceTransformer, wanted: Calibration | str | None) -> Calibration | None:
@@ -168,13 +171,18 @@ def _calibration(model: SentenceTransformer, wanted: Calibration | str | None) -
     return wanted or calibration_of(model) or Calibration()
 
 
-def _start(store: Store, settings: IndexSettings, types: Mapping[str, str]) -> None:
+def _start(store: Store, settings: IndexSettings, types: Mapping[str, str], *, asks: bool) -> None:
     """Make a new index, or make sure that the one that is there fits."""
     stored = store.settings()
     if stored is None:
         store.start(settings)
     else:
         settings.check_same(stored, store.location)
+        if asks and settings.query_prompt != stored.query_prompt:
+            raise ValueError(
+                f"{store.location} asks with the query prompt {stored.query_prompt!r}, not {settings.query_prompt!r}: leave "
+                "it out, or start over with --replace."
+            )
     columns = store.columns()
     for name, kind in types.items():
         if columns.get(name, kind) != kind:

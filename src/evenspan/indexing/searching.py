@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.baselines import room_for_text, uncalibrated, windows
 from evenspan.indexing.filters import parse
-from evenspan.indexing.settings import IndexSettings
+from evenspan.indexing.settings import IndexSettings, model_digest
 from evenspan.indexing.stores import open_store
 from evenspan.indexing.stores.base import Hit
 from evenspan.loading import load
@@ -71,13 +71,11 @@ class Index:
         return self._model
 
     def _check(self, model: SentenceTransformer) -> None:
-        from evenspan.evaluation.encoding import fingerprint
-
         # Weights of another precision have another digest; the dimensions are all that can be compared then.
         same_type = str(model.dtype).removeprefix("torch.") == self.settings.dtype
-        if same_type and fingerprint(model) != self.settings.weights:
+        if same_type and model_digest(model) != self.settings.weights:
             raise ValueError(
-                f"{self._store.location} was made with {self.settings.model!r}, and this model has other weights: pass the "
+                f"{self._store.location} was made with {self.settings.model!r}, and this is another model: pass the "
                 "right one with model=…, or index again with --replace."
             )
         self._checked = True
@@ -150,6 +148,8 @@ class Index:
 
     def _parts(self, query: NDArray[np.float32], hits: Sequence[Hit]) -> list[str | None]:
         """For each document the part of it that is most like the query."""
+        if not hits:
+            return []
         size = min(_PART_TOKENS, room_for_text(self.model, self.settings.document_prompt))
         pieces = [
             [] if hit.text is None else [piece for piece in windows(self.model, hit.text, size) if piece.strip()]

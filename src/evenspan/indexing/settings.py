@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Module, Transformer
 
 from evenspan.indexing.batches import document_prompt, query_prompt
 
@@ -22,7 +25,7 @@ class IndexSettings:
     Args:
         model: its folder or its name on the hub.
         revision: its commit on the hub, if it came from there.
-        weights: a digest of its weights.
+        weights: a digest of its weights and of what is done with them.
         calibration: the calibration as a string, `none` for the plain model.
         document_prompt: in front of documents.
         query_prompt: in front of queries.
@@ -57,15 +60,13 @@ class IndexSettings:
         keep_text: bool = True,
     ) -> IndexSettings:
         """The settings of an index that a model makes as it is now."""
-        from evenspan.evaluation.encoding import fingerprint
-
         similarity = str(model.similarity_fn_name)
         if similarity not in ("cosine", "dot"):
             raise ValueError(f"The model compares by {similarity!r}; an index knows cosine and dot.")
         return cls(
             model=name,
             revision=getattr(model.config, "_commit_hash", None),
-            weights=fingerprint(model),
+            weights=model_digest(model),
             calibration=calibration,
             document_prompt=document_prompt(model) if document_prefix is None else document_prefix,
             query_prompt=query_prompt(model) if query_prefix is None else query_prefix,
@@ -105,6 +106,25 @@ class IndexSettings:
             + "\n".join(lines)
             + "\nUse another store, or --replace (replace=True) to start this one over."
         )
+
+
+def model_digest(model: SentenceTransformer) -> str:
+    """A digest of the weights, the modules with their settings, and the tokenizer: all that makes a vector of a text."""
+    from evenspan.evaluation.encoding import fingerprint
+
+    digest = hashlib.sha256(fingerprint(model).encode())
+    for module in model.modules():
+        if isinstance(module, Transformer):  # its weights are in; its class changes with calibration
+            backend = getattr(module.tokenizer, "backend_tokenizer", None)
+            if backend is not None:
+                rules = json.loads(backend.to_str())
+                for name in ("truncation", "padding"):  # set anew by each call
+                    rules.pop(name, None)
+                digest.update(json.dumps(rules, sort_keys=True).encode())
+        elif isinstance(module, Module):
+            settings = json.dumps(module.get_config_dict(), sort_keys=True, default=str)
+            digest.update(f"{type(module).__name__} {settings}".encode())
+    return digest.hexdigest()
 
 
 def _short(value: Any) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evenspan.indexing.catalogue import MANIFEST
 from evenspan.indexing.documents import Place, Row
 from evenspan.indexing.formats import FORMATS, PLAIN_TEXT, READERS, file_format
 
@@ -43,6 +44,10 @@ class Source:
         """How many bytes there are to read, None if nobody knows."""
         files = self._files()
         return None if files is None else sum(path.stat().st_size for _, path, _ in files)
+
+    def reads(self, path: Path) -> bool:
+        """Whether a file is one of the source's."""
+        return any(path.resolve() == one.resolve() for _, one, _ in self._files() or ())
 
     def read(self) -> Iterator[Row]:
         """Every row, good or bad, in the same order each time."""
@@ -84,7 +89,12 @@ class Source:
             return None
         path = Path(text)
         if path.is_dir():
-            found = sorted(entry for entry in path.rglob("*") if entry.is_file() and not _hidden(entry, path))
+            indexes = {manifest.parent for manifest in path.rglob(MANIFEST)}  # made of what lies here, and no source
+            found = sorted(
+                entry
+                for entry in path.rglob("*")
+                if entry.is_file() and not _hidden(entry, path) and indexes.isdisjoint(entry.parents)
+            )
             return self._of_folder([(entry.relative_to(path).as_posix(), entry) for entry in found], text)
         if path.exists():  # also pipes, which are no plain files
             return [(text, path, self.format or file_format(path) or _refuse(path))]
@@ -121,6 +131,8 @@ def _read_hub(location: str) -> Iterator[Row]:
     except ImportError as error:
         raise ImportError("Hub datasets need datasets: pip install 'evenspan[index]'.") from error
     name, _, rest = location.removeprefix(HUB).partition(":")
+    if not name:
+        raise ValueError(f"{location!r} names no dataset: write hf:OWNER/NAME[:CONFIG[:SPLIT]].")
     config, _, split = rest.partition(":")
     rows: Any = load_dataset(name, config or None, split=split or "train", streaming=True)
     for number, fields in enumerate(rows, start=1):

@@ -22,17 +22,22 @@ def open_store(
     A folder that holds an index is opened as what it is, and one whose name ends in `.parquet` is made of Parquet files.
     """
     text = os.fspath(location)
+    if text.startswith(("postgresql+", "postgres+")):  # as SQLAlchemy writes it
+        text = "postgresql" + text[text.index("://") :]
     if text.startswith(_POSTGRES):
         from evenspan.indexing.stores.postgres import PostgresStore
 
         return PostgresStore(text, table or "evenspan", write=write, replace=replace)
     if table is not None:
-        raise ValueError(f"table={table!r} is for PostgreSQL; {text} is a folder.")
+        raise ValueError(f"table={table!r} is for PostgreSQL, whose address begins with postgresql://.")
     kind = next((prefix for prefix in (PARQUET, LANCE) if text.startswith(prefix)), None)
     folder = Path(text.removeprefix(kind or ""))
     if "://" in text:
-        raise ValueError(f"There is no store for {text!r}: use a folder, parquet:FOLDER, or postgresql://….")
-    found = _kind_of(folder)
+        kind_of_address = text.partition("://")[0]  # and no more of it: it may hold a password
+        raise ValueError(
+            f"There is no store for {kind_of_address}://…: use a folder, parquet:FOLDER, or postgresql://…."
+        )
+    found = _kind_of(folder, replace=replace)
     if found is not None and kind not in (None, found):
         raise ValueError(f"{folder} holds an index of another kind ({found.rstrip(':')}): use another folder.")
     kind = kind or found or (PARQUET if folder.suffix == ".parquet" else LANCE)
@@ -45,13 +50,18 @@ def open_store(
     return LanceStore(folder, write=write, replace=replace)
 
 
-def _kind_of(folder: Path) -> str | None:
+def _kind_of(folder: Path, *, replace: bool) -> str | None:
     from evenspan.indexing.catalogue import MANIFEST, Catalogue
 
     if not (folder / MANIFEST).exists():
         return None
-    catalogue = Catalogue(folder)
     try:
-        return {"parquet": PARQUET, "lance": LANCE}.get(catalogue.get("store"))
-    finally:
-        catalogue.close()
+        catalogue = Catalogue(folder)
+        try:
+            return {"parquet": PARQUET, "lance": LANCE}.get(catalogue.get("store"))
+        finally:
+            catalogue.close()
+    except RuntimeError:  # damaged
+        if replace:
+            return None
+        raise

@@ -117,19 +117,26 @@ class LanceStore(FolderStore):
         return [self._search(vector, k, where) for vector in vectors]
 
     def _search(self, vector: NDArray[np.float32], k: int, where: Filter | None) -> list[Hit]:
+        self._table.checkout_latest()
         names = [name for name in self._table.schema.names if name not in ("vector", "digest")]
-        query = self._table.search(vector, vector_column_name="vector").distance_type("dot")
-        query = query.select([*names, "_distance"]).limit(k + _SPARE).nprobes(_PROBES)
-        if where is not None:
-            query = query.where(_condition(where), prefilter=True)
-        found = query.to_arrow().to_pylist()
-        # While a run is writing, the table may hold rows that do not count yet or no longer do.
-        keys = self.catalogue.keys([row["id"] for row in found])
-        rows = [row for row, key in zip(found, keys, strict=True) if row["key"] == key][:k]
+        asked = k + _SPARE
+        while True:
+            query = self._table.search(vector, vector_column_name="vector").distance_type("dot")
+            query = query.select([*names, "_distance"]).limit(asked).nprobes(_PROBES)
+            if where is not None:
+                query = query.where(_condition(where), prefilter=True)
+            found = query.to_arrow().to_pylist()
+            # While a run is writing, or after it died, the table may hold rows that do not count yet or no longer do.
+            keys = self.catalogue.keys([row["id"] for row in found])
+            rows = [row for row, key in zip(found, keys, strict=True) if row["key"] == key][:k]
+            if len(rows) == k or len(found) < asked:
+                break
+            asked *= 4
         scores = [1.0 - row.pop("_distance") for row in rows]
         return hits(rows, scores)
 
     def rows(self) -> Iterator[Hit]:  # noqa: D102
+        self._table.checkout_latest()
         for batch in self._table.search().limit(None).to_batches(1024):
             rows = batch.to_pylist()
             keys = self.catalogue.keys([row["id"] for row in rows])
@@ -205,8 +212,8 @@ def _key_range(number: int) -> str:
 def _condition(where: Filter) -> str:
     """A condition in Lance's SQL, from names that are columns and values that are quoted."""
     if isinstance(where, (Both, Either)):
-        joint = "AND" if isinstance(where, Both) else "OR"
-        return f"({_condition(where.left)} {joint} {_condition(where.right)})"
+        joint = " AND " if isinstance(where, Both) else " OR "
+        return f"({joint.join(map(_condition, _chain(where)))})"  # side by side: Lance limits how deep brackets go
     if isinstance(where, Not):
         return f"(NOT {_condition(where.part)})"
     column = f"`{where.column}`"  # letters, digits and underscores
@@ -218,8 +225,20 @@ def _condition(where: Filter) -> str:
     return f"({column} {where.sign} {_literal(where.value)})"
 
 
+def _chain(where: Both | Either) -> list[Filter]:
+    """The parts of a chain of the same word, `a and b and c`, from left to right."""
+    parts: list[Filter] = []
+    left: Filter = where
+    while isinstance(left, Both | Either) and type(left) is type(where):
+        parts.append(left.right)
+        left = left.left
+    return [left, *reversed(parts)]
+
+
 def _literal(value: Value) -> str:
     # Not by LanceDB's own `lit(…).to_sql()`: it leaves a quote after a backslash as it is.
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
+    if value == -(2**63) and isinstance(value, int):  # read as minus a number that is too large
+        return "CAST('-9223372036854775808' AS BIGINT)"
     return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +39,8 @@ def connect(address: str) -> psycopg.Connection[Any]:
     """A connection that knows vectors; errors do not repeat the address, which may hold a password."""
     try:
         connection = psycopg.connect(address, autocommit=True, connect_timeout=10)
+    except psycopg.ProgrammingError:  # an address that cannot be read: the message would repeat parts of it
+        raise ValueError("This is no address of a PostgreSQL: write postgresql://user@host:port/database.") from None
     except psycopg.Error as error:
         raise ConnectionError(f"Cannot connect to PostgreSQL: {error}") from None
     return connection
@@ -53,7 +55,7 @@ def insist(action: Callable[[], Result], again: Callable[[], None]) -> Result:
             if wait is None:
                 raise OSError(f"Lost PostgreSQL: {error}. Once it is back, the same command goes on.") from error
             time.sleep(wait)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, RuntimeError, psycopg.Error):  # the server may not have noticed yet
                 again()
         except psycopg.Error as error:
             raise RuntimeError(f"PostgreSQL: {error}") from error
@@ -64,7 +66,7 @@ def insist(action: Callable[[], Result], again: Callable[[], None]) -> Result:
 class PostgresWriter(ShardWriter):
     """Writes the rows of a shard in one transaction, which is also its commit."""
 
-    address: str
+    address: str = field(repr=False)  # it may hold a password
     table: str
 
     def write(self, number: int, rows: Any) -> Written:  # noqa: D102
@@ -121,6 +123,8 @@ class PostgresStore(Store):
     def _prepare(self, replace: bool) -> None:
         if self._write:
             self._lock()
+            if replace and self._exists(self.table) and not self._is_index():
+                raise ValueError(f"There is a table {self.table!r} already and it is no index: use another --table.")
             self._run("CREATE EXTENSION IF NOT EXISTS vector")
             self._run(sql.SQL("CREATE TABLE IF NOT EXISTS {} (settings jsonb NOT NULL)").format(_about(self.table)))
             shards = "CREATE TABLE IF NOT EXISTS {} (number bigint PRIMARY KEY, rows bigint NOT NULL)"
@@ -130,9 +134,18 @@ class PostgresStore(Store):
                     self._run(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(self.table)))
                     self._run(sql.SQL("DELETE FROM {}").format(_about(self.table)))
                     self._run(sql.SQL("DELETE FROM {}").format(_shards(self.table)))
-        elif not self._run("SELECT to_regclass(%s) IS NOT NULL", (f'"{self.table}_evenspan"',))[0][0]:
+        elif not self._exists(f"{self.table}_evenspan"):
             raise FileNotFoundError(f"There is no index {self.table!r} in this database.")
         register_vector(self._connection)
+
+    def _exists(self, table: str) -> bool:
+        return bool(self._run("SELECT to_regclass(%s) IS NOT NULL", (f'"{table}"',))[0][0])
+
+    def _is_index(self) -> bool:
+        """Whether the table was made by a run, which then wrote its settings beside it."""
+        if not self._exists(f"{self.table}_evenspan"):
+            return False
+        return bool(self._run(sql.SQL("SELECT count(*) > 0 FROM {}").format(_about(self.table)))[0][0])
 
     def _lock(self) -> None:
         """Keep a second run out; the server lets go when the connection ends."""
