@@ -540,3 +540,17 @@ def test_halving_is_remembered_once_for_both_halves(model, monkeypatch) -> None:
     monkeypatch.setattr(type(model), "encode_document", small)
     assert encoder.encode(["w1"] * 16, [3] * 16).shape == (16, 32)
     assert encoder.batch_tokens == 8
+
+
+def test_vectors_that_cannot_be_indexed_are_scanned(model, tmp_path, monkeypatch) -> None:
+    """A million documents of a few words can have too few different vectors."""
+
+    def refuse(*_, **__):
+        raise RuntimeError("k-means could only form 10 non-empty clusters")
+
+    monkeypatch.setattr("evenspan.indexing.stores.lance._INDEXED_FROM", 300)
+    monkeypatch.setattr("lancedb.table.LanceTable.create_index", refuse)
+    with pytest.warns(UserWarning, match="cannot index"):
+        assert evenspan.index(model, rows(300), tmp_path / "index", progress=False).total == 300
+    with evenspan.open_index(tmp_path / "index", model=model) as opened:
+        assert len(opened.search("w1", 5)) == 5

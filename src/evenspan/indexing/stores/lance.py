@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -106,12 +107,19 @@ class LanceStore(FolderStore):
             if self._table.count_rows() != self.catalogue.count():
                 raise RuntimeError(f"{self.location} holds rows twice: two workers wrote one shard. Start it over.")
         if self.count() >= _INDEXED_FROM and not self._table.list_indices():
-            from lancedb.index import IvfFlat
-
-            rows = self.count()
-            partitions = max(16, int(rows**0.5))
-            self._table.create_index("vector", config=IvfFlat(distance_type="dot", num_partitions=partitions))
+            self._build_index()
         self._table.optimize(cleanup_older_than=timedelta(days=1))
+
+    def _build_index(self) -> None:
+        from lancedb.index import IvfFlat
+
+        try:
+            partitions = max(16, int(self.count() ** 0.5))
+            config = IvfFlat(distance_type="dot", num_partitions=partitions)
+            self._table.create_index("vector", config=config)
+        except RuntimeError as error:  # too many vectors are alike to be told into that many parts
+            reason = (str(error).splitlines() or [""])[0]
+            warnings.warn(f"LanceDB cannot index these vectors ({reason}): they are scanned, slower.", stacklevel=2)
 
     def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:  # noqa: D102
         return [self._search(vector, k, where) for vector in vectors]
