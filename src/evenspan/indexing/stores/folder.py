@@ -34,8 +34,7 @@ class FolderStore(Store):
                     self._clear_content()
                 self.recover()
         except BaseException:
-            if self._lock is not None:
-                self._lock.release()
+            self._release()
             raise
 
     def recover(self) -> None:
@@ -70,6 +69,9 @@ class FolderStore(Store):
 
     def close(self) -> None:  # noqa: D102
         self.catalogue.close()
+        self._release()
+
+    def _release(self) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -80,8 +82,7 @@ class FolderStore(Store):
             return
         others = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith(LOCK))
         if others:
-            assert self._lock is not None  # noqa: S101
-            self._lock.release()
+            self._release()
             raise ValueError(
                 f"{self.folder} holds other files ({', '.join(others[:3])}) and no index: use a new folder."
             )
