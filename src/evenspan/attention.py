@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,19 @@ from evenspan.rows import plain_rows, pooled_query, pooled_scores, replace_rows
 # transformers treats names that contain "sdpa", "flash" or "flex" specially; this one does not.
 _NAME = "evenspan_calibrated"
 _PLAIN_CONFIG = "_evenspan_plain_config"
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def not_compiled(function: Function) -> Function:
+    """Keep compilers out of a function: they get the model's own code and no more.
+
+    With ours in one graph with a causal model, inductor gave wrong rows on CUDA (torch 2.11), also of texts too short to be
+    calibrated, unless its padding of strides (`comprehensive_padding`) was off.
+    """
+    disable: Callable[[Function], Function] = torch.compiler.disable
+    return disable(function)
 
 
 def tolerance(dtype: torch.dtype) -> float:
@@ -98,6 +111,21 @@ def calibrated_attention(
     output, weights = plain_attention(module, query, key, value, attention_mask, **kwargs)
     if calibrated_pass is None:
         return output, weights
+    return _with_pooled_rows(module, output, weights, query, key, value, calibrated_pass, kwargs)
+
+
+@not_compiled
+def _with_pooled_rows(
+    module: nn.Module,
+    output: Tensor,
+    weights: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    calibrated_pass: CalibratedPass,
+    kwargs: dict[str, Any],
+) -> tuple[Tensor, Tensor | None]:
+    """What plain attention gives, with the pooled rows calibrated."""
     refuse_unknown_scores(key, calibrated_pass.baskets, kwargs)
     baskets, calibration = calibrated_pass.baskets, calibrated_pass.calibration
     scaling, softcap = kwargs.get("scaling"), kwargs.get("softcap")

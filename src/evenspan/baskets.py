@@ -121,6 +121,33 @@ class Baskets:
             found = found.index_fill(0, torch.where(own & self.present[:, basket], place, spare), basket)
         return found[:-1]
 
+    @cached_property
+    def place_of_key(self) -> Tensor:
+        """Where the basket of a key stands among those of all sequences; padding has some place or other.  # (keys,)"""
+        baskets = CONTENT + self.slots.shape[1]
+        return self.row_of_key * baskets + self.basket_of_key.clamp(max=baskets - 1)
+
+    @cached_property
+    def real(self) -> Tensor:
+        """Which keys are in a basket, and not padding.  # (keys,)"""
+        return self.basket_of_key < CONTENT + self.slots.shape[1]
+
+    @cached_property
+    def alone(self) -> Tensor:
+        """Flat positions of the pooling token and the first one.  # (rows, 2)"""
+        # That of a packed text without tokens may be behind the last.
+        return torch.stack([self.pooled, self.first.clamp(max=self.keys - 1)], dim=-1)
+
+    @cached_property
+    def empty(self) -> Tensor:
+        """Which slots hold no token.  # (rows, baskets, basket_size)"""
+        return ~self.filled
+
+    @cached_property
+    def absent(self) -> Tensor:
+        """Which baskets do not exist.  # (rows, 2 + baskets)"""
+        return ~self.present
+
     def to(self, device: torch.device | str) -> Baskets:
         """The same on another device."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from evenspan.attention import CalibratedPass, is_attached, plain_implementation, refuse_unknown_scores
+from evenspan.attention import CalibratedPass, is_attached, not_compiled, plain_implementation, refuse_unknown_scores
 from evenspan.baskets import Baskets
 from evenspan.families import family_of, layer_class
 from evenspan.rows import calibrated_rows
@@ -59,6 +59,7 @@ def looked_into(layer: nn.Module, *modules: nn.Module) -> bool:
     )
 
 
+@not_compiled
 def _pooled_rows_only(
     layer: nn.Module,
     plain: type[nn.Module],

@@ -7,6 +7,7 @@ proportions, and nothing is ever divided by a summed weight.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,47 +28,70 @@ def redistribute(scores: Tensor, baskets: Baskets, calibration: Calibration) -> 
         Weights that sum to 1 over the keys of each sequence; 0 for padding.  # (heads, keys)
     """
     log_masses = basket_log_masses(scores, baskets)
-    masses = torch.softmax(log_masses, dim=-1)
-    targets = target_masses(masses, baskets.present, rules_of(calibration))
-    return spread(scores, log_masses, blend(masses, targets, calibration.strength, baskets), baskets)
+    masses = calibrated_masses(torch.softmax(log_masses, dim=-1), plan_of(calibration, baskets))
+    return spread(scores, log_masses, masses, baskets)
 
 
-def blend(masses: Tensor, targets: Tensor, strength: float | Tensor, baskets: Baskets) -> Tensor:
-    """As much of the way from masses to targets as the strength says; a sequence that is too short keeps its masses."""
-    strength = strength * baskets.active.to(masses.dtype).unsqueeze(-1)
-    return strength * targets + (1.0 - strength) * masses
+class Plan(NamedTuple):
+    """What becomes of the masses of a geometry's baskets: a part of each is kept, some get a fixed mass, the rest is shared.
+
+    Attributes:
+        kept: the part of its own mass that a basket keeps.  # (..., rows, 2 + baskets), as the next two
+        given: the mass it is given besides.
+        shares: its part of what is then left, which sums to 1.
+        strength: how far to go, 0 for sequences that are too short.  # (..., rows, 1)
+    """
+
+    kept: Tensor
+    given: Tensor
+    shares: Tensor
+    strength: Tensor
+
+
+def plan_of(calibration: Calibration, baskets: Baskets) -> Plan:
+    """What a calibration does with a geometry."""
+    return plan(rules_of(calibration), calibration.strength, baskets)
+
+
+def plan(rules: Sequence[float | Tensor], strength: float | Tensor, baskets: Baskets) -> Plan:
+    """The same from what `rules_of` says, in numbers, or in tensors that broadcast over the rows of several settings."""
+    keep_pooled, give_pooled, share_pooled, keep_first, give_first, share_first = rules
+    there = baskets.present.to(torch.float32)
+    kept, given, shares = (
+        _columns(there, pooled, first, content)
+        for pooled, first, content in (
+            (keep_pooled, keep_first, 0.0),
+            (give_pooled, give_first, 0.0),
+            (share_pooled, share_first, 1.0),
+        )
+    )
+    shares = shares / shares.sum(dim=-1, keepdim=True).clamp(min=1.0)
+    return Plan(kept, given, shares, (strength * baskets.active.to(there.dtype)).unsqueeze(-1))
+
+
+def _columns(there: Tensor, pooled: float | Tensor, first: float | Tensor, content: float) -> Tensor:
+    """A number for each basket that is there: the pooling token's, the first token's, others.  # (..., rows, 2 + baskets)"""
+    alone = torch.stack([pooled * there[:, POOLED], first * there[:, FIRST]], dim=-1)
+    return torch.cat([alone, (content * there[:, CONTENT:]).expand(*alone.shape[:-1], -1)], dim=-1)
+
+
+def calibrated_masses(masses: Tensor, plan: Plan) -> Tensor:
+    """Redistribute masses: as much of the way as the strength says to the fixed masses and equal shares of the rest.
+
+    If the fixed masses together exceed 1, nothing is left to share and they are scaled to sum to 1.
+    """
+    fixed = torch.addcmul(plan.given, masses, plan.kept)
+    taken = fixed.sum(dim=-1, keepdim=True)
+    targets = torch.addcmul(fixed, plan.shares, (1.0 - taken).clamp(min=0.0)) / taken.clamp(min=1.0)
+    return torch.lerp(masses, targets, plan.strength)
 
 
 def basket_log_masses(scores: Tensor, baskets: Baskets) -> Tensor:
     """The log-sum-exp of the scores in each basket, -inf where there is none.  # (heads, rows, 2 + baskets)"""
     # Finite inside, so that a basket that does not exist has no NaN for a gradient.
     lowest = torch.finfo(scores.dtype).min
-    content = scores[:, baskets.slots].masked_fill(~baskets.filled, lowest).logsumexp(dim=-1)
-    first = baskets.first.clamp(max=scores.shape[1] - 1)  # that of a packed text without tokens may be behind the last
-    alone = torch.stack([scores[:, baskets.pooled], scores[:, first]], dim=-1)
-    return torch.cat([alone, content], dim=-1).masked_fill(~baskets.present, -torch.inf)
-
-
-def target_masses(masses: Tensor, present: Tensor, rules: Sequence[float | Tensor]) -> Tensor:
-    """What each basket gets at full strength: the fixed masses first, the others share the rest equally.
-
-    If the fixed masses together exceed 1, nothing is left to share and they are scaled to sum to 1.
-
-    Args:
-        masses: before calibration.  # (..., rows, 2 + baskets)
-        present: which baskets exist.  # (rows, 2 + baskets)
-        rules: what `rules_of` says, in numbers or in tensors that broadcast over the rows of the masses.
-    """
-    keep_pooled, give_pooled, share_pooled, keep_first, give_first, share_first = rules
-    there = present.to(masses.dtype)
-    pooled = keep_pooled * masses[..., POOLED] + give_pooled
-    first = (keep_first * masses[..., FIRST] + give_first) * there[:, FIRST]
-    taken = pooled + first
-    share_pooled, share_first = share_pooled * there[:, POOLED], share_first * there[:, FIRST]
-    sharing = there[:, CONTENT:].sum(dim=-1) + share_pooled + share_first
-    share = (1.0 - taken).clamp(min=0.0) / sharing.clamp(min=1.0)
-    alone = torch.stack([pooled + share_pooled * share, first + share_first * share], dim=-1)
-    return torch.cat([alone, share.unsqueeze(-1) * there[:, CONTENT:]], dim=-1) / taken.clamp(min=1.0).unsqueeze(-1)
+    content = scores[:, baskets.slots].masked_fill(baskets.empty, lowest).logsumexp(dim=-1)
+    return torch.cat([scores[:, baskets.alone], content], dim=-1).masked_fill(baskets.absent, -torch.inf)
 
 
 def rules_of(calibration: Calibration) -> tuple[float, ...]:
@@ -86,8 +110,6 @@ def rules_of(calibration: Calibration) -> tuple[float, ...]:
 
 def spread(scores: Tensor, log_masses: Tensor, weights: Tensor, baskets: Baskets) -> Tensor:
     """Give each key its part of its basket's weight, in the original proportions.  # (heads, keys)"""
-    size = log_masses.shape[-1]
-    real = baskets.basket_of_key < size
-    basket = baskets.row_of_key * size + baskets.basket_of_key.clamp(max=size - 1)
+    real, basket = baskets.real, baskets.place_of_key
     inside = torch.exp(torch.where(real, scores - log_masses.flatten(1)[:, basket], -torch.inf))
     return inside * torch.where(real, weights.flatten(1)[:, basket], 0.0)

@@ -21,7 +21,7 @@ from evenspan.calibration import Calibration
 from evenspan.modules import pooled_behind_prompt
 from evenspan.passes import baskets_of
 from evenspan.pipeline import Pipeline, overridden
-from evenspan.redistribute import basket_log_masses, blend, rules_of, target_masses
+from evenspan.redistribute import basket_log_masses, calibrated_masses, plan_of
 from evenspan.rows import pooled_query, pooled_scores, replace_rows
 
 _NAME = "evenspan_observed"
@@ -58,8 +58,7 @@ def observed_attention(
         scores = pooled_scores(pooled_query(query, baskets), key, baskets, scale, softcap)
         masses = torch.softmax(basket_log_masses(scores, baskets), dim=-1)
         if module in observed_pass.calibrated:
-            targets = target_masses(masses, baskets.present, rules_of(calibration))
-            masses = blend(masses, targets, calibration.strength, baskets)
+            masses = calibrated_masses(masses, plan_of(calibration, baskets))
             output = replace_rows(output, query, key, value, baskets, calibration, scale, softcap)
     observed_pass.masses[module] = masses
     return output, weights

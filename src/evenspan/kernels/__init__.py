@@ -71,8 +71,6 @@ def fused_geometry(
 
 def _works_on(device: torch.device) -> bool:
     """Whether Triton is there and can build kernels for a device; found out once, by building one."""
-    if torch.compiler.is_compiling():  # a compiler fuses plain PyTorch itself
-        return False
     if device not in _working:
         _working[device] = _HAS_TRITON and _try(device)
     return _working[device]

@@ -21,7 +21,7 @@ from evenspan.models import calibrated
 from evenspan.modules import pooled_behind_prompt
 from evenspan.passes import baskets_of
 from evenspan.pipeline import Pipeline, overridden
-from evenspan.sweeps.trajectories import Setting, advance
+from evenspan.sweeps.trajectories import Plans, Setting, advance
 
 
 class SharedWorkError(RuntimeError):
@@ -121,6 +121,7 @@ class _Batch:
         self.baskets = {size: baskets_of(features, pipeline.pooling_token, size, pooled) for size in sorted(sizes)}
         self.pooled = next(iter(self.baskets.values())).pooled
         self.last = len(encoder.layers) - 1
+        self.plans: Plans = {}
         self.riding: dict[Setting, Tensor] = {}
         self.forks: dict[Setting, Tensor] = {}
         self.outputs: dict[int, Tensor] = {}
@@ -143,7 +144,7 @@ class _Batch:
             plain = hidden.flatten(0, 1)[self.pooled]
             self.riding.update(dict.fromkeys(starting, plain))
         if self.riding:
-            self.riding = advance(_family(layer), layer, index, hidden, kwargs, self.riding, self.baskets)
+            self.riding = advance(_family(layer), layer, index, hidden, kwargs, self.riding, self.baskets, self.plans)
         output = forward(hidden, *args, **kwargs)
         for setting in starting:
             if not self._rides_on(setting):
@@ -172,7 +173,9 @@ class _Batch:
         layer = self.encoder.layers[self.last]
         own = hidden.flatten(0, 1)[self.pooled]
         kwargs = self.calls[self.last][1]
-        return advance(_family(layer), layer, self.last, hidden, kwargs, {setting: own}, self.baskets)[setting]
+        return advance(_family(layer), layer, self.last, hidden, kwargs, {setting: own}, self.baskets, self.plans)[
+            setting
+        ]
 
     def check(self, control: Tensor, tokens: Tensor) -> None:
         """Rows that nothing was done to must arrive where the plain pass takes them."""

@@ -20,7 +20,7 @@ from evenspan.baskets import Baskets
 from evenspan.calibration import Calibration
 from evenspan.families import Family
 from evenspan.last_layer import pooled_rotation, window_of
-from evenspan.redistribute import basket_log_masses, blend, rules_of, spread, target_masses
+from evenspan.redistribute import Plan, basket_log_masses, calibrated_masses, plan, rules_of, spread
 from evenspan.rows import pooled_scores, weighted_values
 
 
@@ -37,6 +37,10 @@ class Setting:
         return min(self.layers)
 
 
+# What settings of one basket size do with a batch, by where they calibrate: the same in most layers.
+Plans = dict[tuple[tuple[Setting, ...], tuple[bool, ...]], Plan]
+
+
 def advance(
     family: Family,
     layer: nn.Module,
@@ -45,6 +49,7 @@ def advance(
     kwargs: Mapping[str, Any],
     rows: Mapping[Setting, Tensor],  # (rows, width) each, the pooled rows of that input
     baskets: Mapping[int, Baskets],
+    plans: Plans,
 ) -> dict[Setting, Tensor]:
     """Take the pooled rows of several settings through one layer, whose other rows are those of `hidden`."""
     attention: Any = family.attention(layer)
@@ -61,7 +66,16 @@ def advance(
         own_keys, own_values = family.keys_and_values(attention, states.unsqueeze(1), places)
         query = family.query(attention, states, places)
         outputs = _own_attention(
-            query, keys, values, own_keys[:, :, 0], own_values[:, :, 0], baskets, together, index, attention.scaling
+            query,
+            keys,
+            values,
+            own_keys[:, :, 0],
+            own_values[:, :, 0],
+            baskets,
+            together,
+            index,
+            attention.scaling,
+            plans,
         )
         finished = family.finish(layer, own, outputs.flatten(1).to(own.dtype))
         done.update(zip(together, finished.chunk(len(together)), strict=True))
@@ -94,6 +108,7 @@ def _own_attention(
     settings: Sequence[Setting],  # those of one basket size side by side
     index: int,
     scale: float,
+    plans: Plans,
 ) -> Tensor:
     """Attention of pooling tokens that are not those of the plain pass to everything that is.
 
@@ -115,7 +130,9 @@ def _own_attention(
         own_scores = (queries * own_keys.float().view(beside).permute(1, 2, 0, 3, 4)).sum(-1) * scale
         scores = pooled_scores(queries.reshape(rows, -1, size), keys, geometry, scale, None)
         scores.index_copy_(1, pooled, own_scores.flatten(1).T)  # (groups * settings * heads of a group, keys)
-        weights = _redistributed(scores.view(groups, len(settings), -1, scores.shape[1]), baskets, settings, index)
+        weights = _redistributed(
+            scores.view(groups, len(settings), -1, scores.shape[1]), baskets, settings, index, plans
+        )
         outputs = weighted_values(weights.view(scores.shape), values, geometry)
         plain_values = values.transpose(1, 2).flatten(0, 1)[pooled].float().view(1, rows, groups, 1, size)
         change = (own_values.float().view(beside) - plain_values).permute(1, 2, 0, 3, 4)
@@ -125,22 +142,32 @@ def _own_attention(
 
 
 def _redistributed(
-    scores: Tensor, baskets: Mapping[int, Baskets], settings: Sequence[Setting], index: int
+    scores: Tensor, baskets: Mapping[int, Baskets], settings: Sequence[Setting], index: int, plans: Plans
 ) -> Tensor:  # both (groups, settings, heads of a group, keys)
     """The weights under each setting, or the plain ones where a setting leaves this layer alone."""
-    each = [(one.calibration.strength * (index in one.layers), *rules_of(one.calibration)) for one in settings]
-    numbers = torch.tensor(each).to(scores.device, non_blocking=True).T.view(7, 1, -1, 1, 1)
     parts, start = [], 0
-    for size, alike in itertools.groupby(settings, key=_basket_size):
-        geometry, end = baskets[size], start + len(list(alike))
-        part = scores[:, start:end].reshape(-1, scores.shape[-1])
+    for size, found in itertools.groupby(settings, key=_basket_size):
+        alike, geometry = tuple(found), baskets[size]
+        part = scores[:, start : start + len(alike)].reshape(-1, scores.shape[-1])
+        start += len(alike)
         log_masses = basket_log_masses(part, geometry)
-        masses = torch.softmax(log_masses, dim=-1).view(scores.shape[0], end - start, -1, *log_masses.shape[1:])
-        strength, *rules = numbers[:, :, start:end]
-        targets = target_masses(masses, geometry.present, rules)
-        weights = blend(masses, targets, strength.unsqueeze(-1), geometry)
+        masses = torch.softmax(log_masses, dim=-1).view(scores.shape[0], len(alike), -1, *log_masses.shape[1:])
+        there = tuple(index in one.layers for one in alike)
+        if (alike, there) not in plans:
+            plans[alike, there] = _plan(alike, there, geometry)
+        weights = calibrated_masses(masses, plans[alike, there])
         parts.append(spread(part, log_masses, weights.view(log_masses.shape), geometry))
-        start = end
     if len(parts) == 1:
         return parts[0].view(scores.shape)
     return torch.cat([part.view(scores.shape[0], -1, *scores.shape[2:]) for part in parts], dim=1)
+
+
+def _plan(settings: Sequence[Setting], there: Sequence[bool], geometry: Baskets) -> Plan:
+    """What several settings do with the masses of one geometry, in a layer that some of them leave alone."""
+    each = [
+        (one.calibration.strength * calibrated, *rules_of(one.calibration))
+        for one, calibrated in zip(settings, there, strict=True)
+    ]
+    numbers = torch.tensor(each).to(geometry.pooled.device, non_blocking=True)
+    strength, *rules = numbers.T.view(7, 1, -1, 1, 1)  # (groups, settings, heads of a group, rows) each
+    return plan(rules, strength, geometry)
