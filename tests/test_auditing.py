@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import numpy as np
@@ -304,7 +305,8 @@ def test_reading_texts(tmp_path) -> None:
     assert found.names == ["rows.jsonl:a", "rows.jsonl:9"]
     assert found.texts == ["first", "last"]
     assert found.left_out == {
-        "empty": 1, "not text": 1, "without 'text'": 1, "not UTF-8": 1, "not JSON": 1, "not a JSON object": 1,
+        "empty text": 1, "field 'text' is not text": 1, "missing field 'text'": 1, "invalid UTF-8": 1, "no valid JSON": 1,
+        "not a JSON object": 1,
     }  # fmt: skip
     assert found.in_words().startswith("6 of 8 rows were left out")
 
@@ -313,23 +315,29 @@ def test_reading_other_files(tmp_path) -> None:
     pandas = pytest.importorskip("pandas")
     folder = tmp_path / "texts"
     (folder / "sub").mkdir(parents=True)
-    (folder / "a.txt").write_text("a text", encoding="utf-8")
-    (folder / "bad.txt").write_bytes(b"\xff\xfe\x00")
+    (folder / "README.md").write_text("about the texts", encoding="utf-8")  # beside tables it is no document
     (folder / "sub" / "b.csv").write_bytes(b'id,text\n1,"two\nlines"\n2,\n3,\xff\n')
     pandas.DataFrame({"text": ["x", None, "y"]}).to_parquet(folder / "c.parquet")
     (folder / "ignored.pdf").write_bytes(b"%PDF")
     found = read_texts(folder)
     assert dict(zip(found.names, found.texts, strict=True)) == {
-        "a.txt": "a text", "c.parquet:1": "x", "c.parquet:3": "y", "sub/b.csv:1": "two\nlines",
+        "c.parquet:1": "x", "c.parquet:3": "y", "sub/b.csv:1": "two\nlines",
     }  # fmt: skip
-    assert found.left_out == {"not UTF-8": 2, "empty": 1, "not text": 1}
+    assert found.left_out == {"invalid UTF-8": 1, "missing field 'text'": 2}
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "a.txt").write_text("a text", encoding="utf-8")
+    (tmp_path / "plain" / "bad.txt").write_bytes(b"\xff\xfe\x00")
+    found = read_texts(tmp_path / "plain")
+    assert (found.names, found.texts, found.left_out) == (["a.txt"], ["a text"], {"invalid UTF-8": 1})
+    (tmp_path / "packed.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}'))
+    assert read_texts(tmp_path / "packed.jsonl.gz").names == ["packed.jsonl.gz:1"]
     (tmp_path / "fields.csv").write_text("body,title\nx,y\n")
     with pytest.raises(ValueError, match="no field 'text': choose with --field, the fields are 'body', 'title'"):
         read_texts(tmp_path / "fields.csv")
     assert read_texts(tmp_path / "fields.csv", "body").texts == ["x"]
     with pytest.raises(FileNotFoundError):
         read_texts(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="no known kind"):
+    with pytest.raises(ValueError, match="does not say what it holds"):
         read_texts(folder / "ignored.pdf")
 
 
@@ -338,20 +346,20 @@ def test_reading_what_others_trip_over(tmp_path) -> None:
     found = read_texts(tmp_path / "semicolons.csv")
     assert found.texts == ["hello", "world, again"]
     assert found.names == ["semicolons.csv:?", "semicolons.csv:2"]
-    assert found.left_out == {"with more cells than columns": 1}
+    assert found.left_out == {"more cells than the header has": 1}
     (tmp_path / "quotes.csv").write_text('text\nfine\n"never closed\nlost\n')
     assert read_texts(tmp_path / "quotes.csv").texts == ["fine"]
     (tmp_path / "ids.jsonl").write_text('{"_id": "1"}\n{"_id": "2", "text": "x"}\n{"text": "\\ud800"}\n')
     found = read_texts(tmp_path / "ids.jsonl")
-    assert (found.texts, found.left_out) == (["x"], {"without 'text'": 1, "not UTF-8": 1})
+    assert (found.texts, found.left_out) == (["x"], {"missing field 'text'": 1, "invalid UTF-8": 1})
     folder = tmp_path / "folder"
     (folder / "sub.txt").mkdir(parents=True)
-    (folder / "good.txt").write_text("good")
+    (folder / "good.jsonl").write_text('"no object"\n{"text": "good"}')
     (folder / "broken.parquet").write_text("x")
     (folder / "empty.csv").write_text("")
     (folder / "dead.txt").symlink_to(folder / "nowhere.txt")
     found = read_texts(folder)
-    assert (found.texts, found.left_out) == (["good"], {"in files that cannot be read": 2})
+    assert (found.texts, found.left_out) == (["good"], {"in files that cannot be read": 1, "not a JSON object": 1})
     with pytest.raises(ValueError, match=r"broken\.parquet"):
         read_texts(folder / "broken.parquet")
 
@@ -364,7 +372,7 @@ def test_parquet_in_another_encoding(tmp_path) -> None:
     column = pyarrow.StringArray.from_buffers(3, bad.buffers()[1], bad.buffers()[2], bad.buffers()[0], bad.null_count)
     parquet.write_table(pyarrow.table({"text": column}), tmp_path / "bad.parquet")
     found = read_texts(tmp_path / "bad.parquet")
-    assert (found.texts, found.left_out) == (["fine"], {"not UTF-8": 1, "not text": 1})
+    assert (found.texts, found.left_out) == (["fine"], {"invalid UTF-8": 1, "missing field 'text'": 1})
     dictionary = pyarrow.table({"text": pyarrow.array(["a", "b", "a"]).dictionary_encode()})
     parquet.write_table(dictionary, tmp_path / "dictionary.parquet")
     assert read_texts(tmp_path / "dictionary.parquet").texts == ["a", "b", "a"]

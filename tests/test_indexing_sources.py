@@ -13,8 +13,8 @@ import pytest
 from indexes import content, rows, write_jsonl
 
 import evenspan
-from evenspan.indexing.documents import BadRowError, Place, Row, RowRules
-from evenspan.indexing.sources import Source
+from evenspan.corpus.documents import BadRowError, Place, Row, RowRules
+from evenspan.corpus.sources import Source
 
 
 def read(location, **options) -> list[tuple[str, str]]:

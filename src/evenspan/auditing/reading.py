@@ -1,18 +1,18 @@
-"""Read documents from files, with names, and count what is no document."""
+"""A sample of documents with names, and how many rows are none."""
 
 from __future__ import annotations
 
-import csv
-import json
 import random
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_ENDINGS = (".jsonl", ".csv", ".parquet", ".txt")
+from evenspan.corpus.documents import LINE_ID, BadRowError, Row, RowRules, kind_of
+from evenspan.corpus.sources import Source
+
 _NAMES = ("_id", "id", "name", "title")
+_UNREADABLE = "in files that cannot be read"
 
 
 @dataclass
@@ -33,49 +33,70 @@ class Texts:
         return f"{total} of {total + self.found} rows were left out: {reasons}."
 
 
-def read_texts(path: str | Path, column: str | None = None, sample: int | None = None, seed: int = 42) -> Texts:
-    """Documents from a .jsonl, .csv or .parquet file, a .txt file (a document each), or a folder of such files.
+def read_texts(
+    location: str | Path,
+    column: str | None = None,
+    sample: int | None = None,
+    seed: int = 42,
+    source_format: str | None = None,
+) -> Texts:
+    """Documents from whatever `corpus.Source` reads.
 
     Args:
-        path: the file or folder.
-        column: the column or key of the text; by default `text`, or the only one there is.
+        location: a file, a folder, a glob, `-` or a hub dataset.
+        column: the field of the text; by default `text`, or the only one there is.
         sample: how many documents to keep, drawn at random while reading; None for all.
         seed: of the sample.
+        source_format: of files whose name does not say it.
 
     Rows that are empty, no text or in another encoding than UTF-8, and files of a folder that cannot be read, are counted
     and left out.
     """
-    source = Path(path)
-    if not source.exists():
-        raise FileNotFoundError(f"There is no file or folder {str(path)!r}.")
-    if source.is_file() and source.suffix.lower() not in _ENDINGS:
-        raise ValueError(f"{source.name} is of no known kind: name a {', '.join(_ENDINGS)} file, or a folder of them.")
-    files = [source]
-    if source.is_dir():
-        files = sorted(one for one in source.rglob("*") if one.suffix.lower() in _ENDINGS and one.is_file())
-    if not files:
-        raise ValueError(f"There is no {', '.join(_ENDINGS)} file in {str(path)!r}.")
     found, kept, draw = Texts(), _Sample(sample), random.Random(seed)  # noqa: S311
-    failures: list[ValueError] = []
-    for file in files:
-        before = file.name if source.is_file() else file.relative_to(source).as_posix()
+    source = Source(str(location), source_format, text_field=column or "text", id_field="_id")
+    single = Path(location).is_file()
+    failures: list[Exception] = []
+    for name, rows in source.parts():
         try:
-            for place, text in _rows(file, column):
-                reason = _wrong(text)
-                if reason is not None:
-                    found.left_out[reason] += 1
-                else:
-                    found.found += 1
-                    kept.add(_safe(f"{before}:{place}" if place else before), str(text), draw)
+            for row, text in _texts(name, rows, column, found.left_out):
+                found.found += 1
+                kept.add(_name(row, Path(name).name if single else name), text, draw)
         except (OSError, ValueError) as error:
-            failures.append(ValueError(str(error) if file.name in str(error) else f"{file.name}: {error}"))
-            found.left_out["in files that cannot be read"] += 1
-    if failures and (source.is_file() or not found.found):  # one bad file does not keep the others
+            failures.append(error)
+            found.left_out[_UNREADABLE] += 1
+    if failures and (single or not found.found):  # one bad file of a folder does not keep the others back
         raise failures[0]
     if not found.found:
-        raise ValueError(f"There is no document in {str(path)!r}. {found.in_words()}".rstrip())
+        raise ValueError(f"There is no document in {str(location)!r}. {found.in_words()}".rstrip())
     found.names, found.texts = kept.in_order()
     return found
+
+
+def _texts(name: str, rows: Iterable[Row], column: str | None, left_out: Counter[str]) -> Iterator[tuple[Row, str]]:
+    """Each row that is a document, and its text; the others are counted."""
+    keys, there = dict[str, None](), False
+    for row in rows:
+        keys |= dict.fromkeys(map(str, row.fields or ()))
+        alone = column is None and "text" not in keys and len(keys) == 1 and not keys.keys() & set(_NAMES)
+        chosen = next(iter(keys)) if alone else column or "text"
+        there = there or chosen in keys
+        try:
+            text = RowRules(chosen, LINE_ID, metadata=()).document(row).text
+        except BadRowError as error:
+            left_out[kind_of(str(error))] += 1
+            continue
+        yield row, text
+    if keys and not there:  # no row at all has it: that is no matter of bad rows
+        fields = ", ".join(map(repr, keys))
+        raise ValueError(f"{name} has no field {column or 'text'!r}: choose with --field, the fields are {fields}.")
+
+
+def _name(row: Row, file: str) -> str:
+    """What a document is called: its file, and there its id or its line."""
+    values = (str((row.fields or {}).get(name) or "").strip() for name in _NAMES)
+    value = next(filter(None, values), str(row.place.line))
+    name = file if value == row.place.file else f"{file}:{value}"  # a file of plain text is one document
+    return name.encode("utf-8", "replace").decode("utf-8")  # no file can hold halves of surrogate pairs
 
 
 class _Sample:
@@ -95,136 +116,3 @@ class _Sample:
     def in_order(self) -> tuple[list[str], list[str]]:
         ordered = sorted(self.documents)
         return [name for _, name, _ in ordered], [text for _, _, text in ordered]
-
-
-@dataclass(frozen=True)
-class _Bad:
-    reason: str
-
-
-def _wrong(text: object) -> str | None:
-    """Why something is no document, None if it is one."""
-    if isinstance(text, _Bad):
-        return text.reason
-    if not isinstance(text, str):
-        return "not text"
-    if not text.strip():
-        return "empty"
-    return "not UTF-8" if text != _safe(text) else None
-
-
-def _safe(text: str) -> str:
-    """A string without halves of surrogate pairs, which no file can hold."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _rows(file: Path, column: str | None) -> Iterator[tuple[str, object]]:
-    """The place and text of each row of a file, or what is wrong with it."""
-    kind = file.suffix.lower()
-    if kind == ".txt":
-        try:
-            yield "", file.read_bytes().decode("utf-8-sig")
-        except UnicodeDecodeError:
-            yield "", _Bad("not UTF-8")
-    elif kind == ".jsonl":
-        yield from _json_rows(file, column)
-    elif kind == ".csv":
-        yield from _csv_rows(file, column)
-    else:
-        yield from _parquet_rows(file, column)
-
-
-def _json_rows(file: Path, column: str | None) -> Iterator[tuple[str, object]]:
-    keys, found = dict[str, None](), False
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-            except UnicodeDecodeError:
-                yield str(number), _Bad("not UTF-8")
-                continue
-            except (ValueError, RecursionError):
-                yield str(number), _Bad("not JSON")
-                continue
-            if isinstance(row, str):
-                found = True
-                yield str(number), row
-            elif not isinstance(row, dict):
-                yield str(number), _Bad("not a JSON object")
-            else:
-                keys |= dict.fromkeys(map(str, row))
-                alone = column is None and len(row) == 1 and not row.keys() & set(_NAMES)
-                chosen = next(iter(row)) if alone else column or "text"
-                found = found or chosen in row
-                yield _place(row, number), row[chosen] if chosen in row else _Bad(f"without {chosen!r}")
-    if keys and not found:  # no row at all has it: that is no matter of bad rows
-        raise _no_field(file, column or "text", keys)
-
-
-def _csv_rows(file: Path, column: str | None) -> Iterator[tuple[str, object]]:
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-        head = lines.readline()
-        lines.seek(0)
-        separator = max(",;\t|", key=head.count)
-        rows = csv.DictReader(lines, delimiter=separator, restkey="", strict=True)
-        chosen = _column(list(rows.fieldnames or ()), column, file)
-        try:
-            for row in rows:
-                surplus = _Bad("with more cells than columns")
-                yield _place(row, rows.line_num), surplus if row.get("") else row.get(chosen)
-        except csv.Error:  # a quote that is never closed: where the next row begins is not known
-            yield "", _Bad("with broken quotes, and all behind it")
-
-
-def _parquet_rows(file: Path, column: str | None) -> Iterator[tuple[str, object]]:
-    try:
-        import pyarrow
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise ImportError("Parquet files need pyarrow: pip install 'evenspan[eval]'.") from error
-    table = parquet.ParquetFile(file)
-    columns = table.schema_arrow.names
-    chosen = _column(columns, column, file)
-    wanted = [chosen, *(name for name in _NAMES if name in columns and name != chosen)]
-    number = 0
-    for batch in table.iter_batches(batch_size=256, columns=wanted):
-        texts = batch.column(chosen)
-        if pyarrow.types.is_dictionary(texts.type):
-            texts = texts.dictionary_decode()
-        if pyarrow.types.is_string(texts.type) or pyarrow.types.is_large_string(texts.type):
-            texts = texts.cast(pyarrow.large_binary())  # one text in another encoding is no reason to lose the file
-        others = batch.drop_columns([chosen]).to_pylist() if len(wanted) > 1 else [{}] * batch.num_rows
-        for text, row in zip(texts.to_pylist(), others, strict=True):
-            number += 1
-            if isinstance(text, bytes):
-                try:
-                    text = text.decode("utf-8")
-                except UnicodeDecodeError:
-                    text = _Bad("not UTF-8")
-            yield _place(row, number), text
-
-
-def _column(columns: list[str], wanted: str | None, file: Path) -> str:
-    """Which column the text is in."""
-    if wanted is None and "text" not in columns and len(columns) == 1:
-        return columns[0]
-    name = wanted or "text"
-    if name not in columns:
-        raise _no_field(file, name, columns)
-    return name
-
-
-def _no_field(file: Path, name: str, there: Iterable[str]) -> ValueError:
-    fields = ", ".join(map(repr, there)) or "none"
-    return ValueError(f"{file.name} has no field {name!r}: choose with --field, the fields are {fields}.")
-
-
-def _place(row: dict[str, object], number: int) -> str:
-    for name in _NAMES:
-        value = row.get(name)
-        if isinstance(value, (str, int)) and str(value).strip():
-            return str(value)
-    return str(number)

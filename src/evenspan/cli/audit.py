@@ -24,10 +24,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--texts",
         required=True,
-        type=Path,
         metavar="FILE|DIR",
-        help="documents: .jsonl, .csv, .parquet, .txt, or a folder",
+        help="documents: .jsonl, .csv, .tsv, .parquet, .txt or .md, also with .gz or .zst; a folder, a glob, '-' for standard "
+        "input, or hf:OWNER/NAME[:CONFIG[:SPLIT]]",
     )
+    parser.add_argument("--format", help="of the texts, where their name does not say: jsonl, csv, tsv, parquet, text")
     parser.add_argument("--field", metavar="NAME", help="the field of the text (default: text, or the only one)")
     parser.add_argument("--sample", type=int, default=1000, metavar="N", help="documents to look at (default: 1000)")
     parser.add_argument(
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     quiet_transformers()
     check_options(options.sample, options.segments, 2, options.batch_size, options.seed)
     # A wrong file is refused before a model is loaded.
-    found = read_texts(options.texts, options.field, options.sample, options.seed)
+    found = read_texts(options.texts, options.field, options.sample, options.seed, options.format)
     if options.output is not None:
         options.output.mkdir(parents=True, exist_ok=True)
     if found.left_out:

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evenspan.corpus.sources import INDEX_MANIFEST
+
 # What begins with an underscore is passed over by whoever reads a folder of Parquet files.
-MANIFEST = "_manifest.sqlite"
+MANIFEST = INDEX_MANIFEST
 LOCK = "_lock.sqlite"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
-from evenspan.indexing.documents import BadRowError, Document
+from evenspan.corpus.documents import BadRowError, Document
 
 Columns = dict[str, str]  # name and type, one of TYPES
 TYPES: dict[str, Any] = {

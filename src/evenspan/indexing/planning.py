@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from evenspan.corpus.documents import BadRowError, Document, Row, RowRules
 from evenspan.indexing.batches import DocumentEncoder
 from evenspan.indexing.catalogue import Seen
 from evenspan.indexing.columns import Columns, fit, table, widen
-from evenspan.indexing.documents import BadRowError, Document, Row, RowRules
 from evenspan.indexing.rejects import Rejects
 from evenspan.indexing.stores.base import Store
 

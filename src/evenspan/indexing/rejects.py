@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from evenspan.indexing.documents import Place
+from evenspan.corpus.documents import Place, kind_of
 
 _FEW = 1000  # rows before which a share says nothing
 
@@ -28,8 +27,7 @@ class Rejects:
 
     def add(self, place: Place, reason: str, name: str | None = None) -> None:
         """Write one row down."""
-        # The names of fields and the like stay in the file: reasons are counted by kind.
-        self.reasons[re.sub(r" in field .*|: .*", "", reason)] += 1
+        self.reasons[kind_of(reason)] += 1
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("w", encoding="utf-8")

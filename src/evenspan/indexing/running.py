@@ -14,15 +14,15 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.baselines import uncalibrated
 from evenspan.calibration import Calibration
+from evenspan.corpus.documents import RowRules
+from evenspan.corpus.sources import Source
 from evenspan.indexing.batches import BATCH_TOKENS, DocumentEncoder
 from evenspan.indexing.columns import parse_metadata
-from evenspan.indexing.documents import RowRules
 from evenspan.indexing.local_engine import run_local
 from evenspan.indexing.planning import Plan, Prefetched, ShardSize
 from evenspan.indexing.progress import Progress
 from evenspan.indexing.rejects import Rejects
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
-from evenspan.indexing.sources import Source
 from evenspan.indexing.stores import open_store
 from evenspan.indexing.stores.base import Store
 from evenspan.indexing.summary import IndexSummary

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evenspan.corpus.documents import Document
 from evenspan.indexing.catalogue import Written
 from evenspan.indexing.columns import RESERVED, Columns
-from evenspan.indexing.documents import Document
 from evenspan.indexing.filters import Filter
 from evenspan.indexing.settings import IndexSettings
 

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from evenspan.corpus.documents import Document
 from evenspan.indexing.catalogue import Written
 from evenspan.indexing.columns import RESERVED, Columns, vectors_of
-from evenspan.indexing.documents import Document
 from evenspan.indexing.filters import Both, Comparison, Either, Filter, IsNull, Not, OneOf
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, Store, hits

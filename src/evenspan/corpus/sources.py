@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evenspan.indexing.catalogue import MANIFEST
-from evenspan.indexing.documents import Place, Row
-from evenspan.indexing.formats import FORMATS, PLAIN_TEXT, READERS, file_format
+from evenspan.corpus.documents import Place, Row
+from evenspan.corpus.formats import FORMATS, PLAIN_TEXT, READERS, file_format
 
 STDIN = "-"
 HUB = "hf:"
+INDEX_MANIFEST = "_manifest.sqlite"  # what an index has in its folder
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,24 @@ class Source:
 
     def read(self) -> Iterator[Row]:
         """Every row, good or bad, in the same order each time."""
+        for _, rows in self.parts():
+            yield from rows
+
+    def parts(self) -> Iterator[tuple[str, Iterator[Row]]]:
+        """The name and the rows of each file, one after the other; what is no file is one part."""
         files = self._files()
         if files is None:
-            yield from self._read_other()
+            yield str(self.location) if isinstance(self.location, str) else "rows", self._read_other()
             return
         done = 0
         for name, path, kind in files:
-            with path.open("rb") as file:
-                for row in self._rows(file, name, kind):
-                    yield Row(row.place, row.fields, row.problem, done + row.position)
+            yield name, self._read_file(name, path, kind, done)
             done += path.stat().st_size
+
+    def _read_file(self, name: str, path: Path, kind: str, before: int) -> Iterator[Row]:
+        with path.open("rb") as file:
+            for row in self._rows(file, name, kind):
+                yield Row(row.place, row.fields, row.problem, before + row.position)
 
     def _rows(self, file: Any, name: str, kind: str) -> Iterator[Row]:
         if kind == PLAIN_TEXT:
@@ -89,7 +97,9 @@ class Source:
             return None
         path = Path(text)
         if path.is_dir():
-            indexes = {manifest.parent for manifest in path.rglob(MANIFEST)}  # made of what lies here, and no source
+            indexes = {
+                manifest.parent for manifest in path.rglob(INDEX_MANIFEST)
+            }  # made of what lies here, and no source
             found = sorted(
                 entry
                 for entry in path.rglob("*")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -15,6 +16,11 @@ LINE_ID = "@line"
 
 class BadRowError(ValueError):
     """A row that cannot be indexed; the message says why."""
+
+
+def kind_of(reason: str) -> str:
+    """Why a row cannot be used, without the names and values of this one: to be counted by."""
+    return re.sub(r" in field .*|: .*", "", reason)
 
 
 @dataclass(frozen=True)

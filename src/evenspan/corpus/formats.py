@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import io
+import itertools
 import json
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from evenspan.indexing.documents import Place, Row
+from evenspan.corpus.documents import Place, Row
 
 PLAIN_TEXT = "text"
 _SUFFIXES = {
@@ -26,6 +28,7 @@ _SUFFIXES = {
 }
 _COMPRESSED = (".gz", ".zst")
 _PARQUET_ROWS = 256
+_SEPARATORS = ",;\t|"  # that which the header has most of; the first where it has none
 Reader = Callable[[IO[bytes], str, int, "tuple[str, str] | None"], Iterator[Row]]
 
 
@@ -92,15 +95,19 @@ def _lines(file: IO[bytes], name: str, max_chars: int) -> Iterator[tuple[int, by
 
 
 def _read_csv(
-    file: IO[bytes], name: str, max_chars: int, _: tuple[str, str] | None, separator: str = ","
+    file: IO[bytes], name: str, max_chars: int, _: tuple[str, str] | None, separators: str = _SEPARATORS
 ) -> Iterator[Row]:
     csv.field_size_limit(max(csv.field_size_limit(), min(6 * max_chars, 2**31 - 1)))
     # Bytes that are no UTF-8 become lone surrogates, by which the rules for rows know them.
     text = io.TextIOWrapper(decompressed(file, name), "utf-8-sig", errors="surrogateescape", newline="")
-    reader = csv.reader(text, delimiter=separator)
-    header = next(reader, None)
-    if header is None:
-        return
+    first = text.readline()
+    separator = max(separators, key=first.count)
+    # Strict: behind a quote that is never closed lenient reading finds one endless cell.
+    reader = csv.reader(itertools.chain([first], text), delimiter=separator, strict=True)
+    try:
+        header = next(reader, [])
+    except csv.Error as error:
+        raise ValueError(f"{name}: the header is no valid CSV: {error}") from error
     before = reader.line_num
     while True:
         place = Place(name, before + 1)
@@ -119,13 +126,9 @@ def _read_csv(
             yield Row(place, None, "more cells than the header has", _position(file))
         elif cells:
             # An empty cell is a value that is not there.
-            fields = {key: cell for key, cell in zip(header, cells, strict=False) if cell}
+            fields = {key: cell or None for key, cell in itertools.zip_longest(header, cells, fillvalue="")}
             yield Row(place, fields, None, _position(file))
     text.detach()
-
-
-def _read_tsv(file: IO[bytes], name: str, max_chars: int, _: tuple[str, str] | None) -> Iterator[Row]:
-    return _read_csv(file, name, max_chars, None, "\t")
 
 
 def _read_parquet(file: IO[bytes], name: str, max_chars: int, _: tuple[str, str] | None) -> Iterator[Row]:  # noqa: ARG001
@@ -135,7 +138,10 @@ def _read_parquet(file: IO[bytes], name: str, max_chars: int, _: tuple[str, str]
         raise ImportError("Parquet files need pyarrow: pip install 'evenspan[index]'.") from error
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
-    opened, number = parquet.ParquetFile(file), 0
+    try:
+        opened, number = parquet.ParquetFile(file), 0
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{name} is no Parquet file: {error}") from error
     rows = max(1, opened.metadata.num_rows)
     for batch in opened.iter_batches(batch_size=_PARQUET_ROWS):
         for index in range(batch.num_rows):
@@ -173,7 +179,7 @@ def _position(file: IO[bytes]) -> int:
 READERS: dict[str, Reader] = {
     "jsonl": _read_jsonl,
     "csv": _read_csv,
-    "tsv": _read_tsv,
+    "tsv": functools.partial(_read_csv, separators="\t"),
     "parquet": _read_parquet,
     PLAIN_TEXT: _read_text,
 }
