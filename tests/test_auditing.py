@@ -111,7 +111,7 @@ def test_truncation_is_counted_and_said_first(cls_model) -> None:
     assert found.truncation.cut == sum(count > 100 for count in counts)
     assert found.truncation.unread == sum(max(0, count - 100) for count in counts)
     assert [one.name for one in found.truncation.worst][:2] == ["0", "4"]
-    assert str(found).splitlines()[2].startswith("67% of the documents (8 of 12) are cut off")
+    assert str(found).splitlines()[2].startswith("28 % of the text is never read.")
 
 
 def test_any_sentence_transformer_can_be_audited(cls_model) -> None:
@@ -148,14 +148,17 @@ def test_positions_are_told_from_content(at, bias) -> None:
     """Content is three times as strong as position, and stands in an order of its own: the lead is what matters most."""
     random = np.random.default_rng(0)
     documents = 400
-    order = orders(documents, 5, 2, seed=1)
+    order = orders(documents, 5, 1, seed=1)
     content = random.normal(0.5, 0.1, (documents, 5)) + np.array([0.3, 0.1, 0.0, 0.0, 0.0])
     position = np.zeros(5)
     if at is not None:
         position[at] = 0.1
-    noise = random.normal(0.0, 0.02, (documents, 2, 5))
-    similarities = np.take_along_axis(np.repeat(content[:, None], 2, axis=1), order, axis=2) + position + noise
-    found = representation(effects(similarities, order, seed=0), documents)
+    similarities = np.take_along_axis(content[:, None], order, axis=2) + position
+    similarities += random.normal(0.0, 0.02, similarities.shape)
+    alike = content * 2 + random.normal(0.0, 0.05, content.shape)
+    found = representation(effects(similarities, order, alike, seed=0), documents)
+    blind = representation(effects(similarities, order, np.zeros_like(alike), seed=0), documents)
+    assert np.ptp(found.slope.interval) < 0.7 * np.ptp(blind.slope.interval)  # what a segment is like takes chance out
     assert found.bias == bias
     estimated = np.array([one.value for one in found.positions])
     np.testing.assert_allclose(estimated - estimated.mean(), position - position.mean(), atol=0.01)
@@ -175,16 +178,17 @@ def test_positions_are_told_from_content(at, bias) -> None:
 def test_shapes(positions, verdict) -> None:
     order = orders(200, 5, 2, seed=1)
     random = np.random.default_rng(0)
-    content = np.repeat(random.normal(0.0, 0.1, (200, 1, 5)), 2, axis=1)
+    content = random.normal(0.0, 0.1, (200, 5))
     noise = random.normal(0.0, 0.02, (200, 2, 5))
-    found = representation(effects(np.take_along_axis(content, order, 2) + positions + noise, order, seed=0), 200)
+    similarities = np.take_along_axis(np.repeat(content[:, None], 2, axis=1), order, 2) + positions + noise
+    found = representation(effects(similarities, order, content, seed=0), 200)
     assert found.verdict == verdict
 
 
 def test_rounding_is_no_bias() -> None:
     order = orders(50, 5, 2, seed=1)
     same = np.full((50, 2, 5), 0.9) + 1e-7 * np.arange(5)
-    assert representation(effects(same, order, seed=0), 50).verdict == "none found"
+    assert representation(effects(same, order, np.zeros((50, 5)), seed=0), 50).verdict == "none found"
 
 
 def test_vectors_that_are_not_finite_are_left_out_and_said(cls_model, monkeypatch) -> None:
@@ -192,7 +196,7 @@ def test_vectors_that_are_not_finite_are_left_out_and_said(cls_model, monkeypatc
 
     def overflowing(self, texts, **options):
         vectors = encode(self, texts, **options).clone()
-        vectors[[text == long[3] for text in texts]] = torch.nan
+        vectors[[sorted(text.split()) == sorted(long[3].split()) for text in texts]] = torch.nan
         return vectors
 
     long = [tiny.text(100 + seed, seed) for seed in range(12)]
@@ -261,11 +265,13 @@ def test_damaged_audits_are_refused(place, value, cls_model) -> None:
         Audit.from_dict(values)
 
 
-def test_orders_move_every_segment() -> None:
-    order = orders(50, 4, 3, seed=0)
-    assert (order[:, 0] == np.arange(4)).all()
-    assert (order[:, 1:] != np.arange(4)).all()
+def test_every_segment_stands_everywhere() -> None:
+    order = orders(400, 4, 3, seed=0)
     assert (np.sort(order, axis=2) == np.arange(4)).all()
+    assert (order[:, 0] != order[:, 1]).all()
+    assert (order[:, 1] != order[:, 2]).all()
+    for position in range(4):
+        assert (np.bincount(order[:, 0, position]) > 70).all()
 
 
 def test_memory_that_runs_out_halves_the_batch(cls_model, monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""The passes of an audit over a sample: segments by themselves, documents in their own order and in others."""
+"""The passes of an audit over a sample: segments by themselves, and documents with their segments in some order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Passes:
     def look(
         self, calibration: Calibration | None, notes: list[str], basket_size: int
     ) -> tuple[Attention | None, NDArray[np.float64]]:
-        """Encode the documents in all their orders, under a calibration or plain.
+        """Encode the documents, their segments in all the orders, under a calibration or plain.
 
         Returns:
             What their pooling tokens look at, and the similarity of the segment at each position with the whole, NaN for a
@@ -69,22 +69,26 @@ class Passes:
             observer = Observer(self.model, calibration, basket_size)
         except (TypeError, ValueError) as error:
             notes.append(f"Attention was not looked at. {error}")
-        texts = [document.text for document in self.documents]
         with ExitStack() as stack:
             if calibration is None:
                 stack.enter_context(uncalibrated(self.model))
             else:
                 stack.enter_context(calibrated(self.model, calibration))
-            vectors = _unit(self._encode(texts, f"{name}, own order", observer))
-            whole = [vectors[self.cut]]
-            for version in range(1, self.order.shape[1]):
-                shuffled = [
-                    " ".join(self.documents[number].segments[place] for place in self.order[row, version])
-                    for row, number in enumerate(self.cut)
-                ]
-                whole.append(_unit(self._encode(shuffled, f"{name}, another order")) if shuffled else whole[0])
+            texts = [document.text for document in self.documents]
+            for row, text in zip(self.cut, self._in_order(0), strict=True):
+                texts[row] = text
+            whole = [_unit(self._encode(texts, name, observer))[self.cut]]
+            others = range(1, self.order.shape[1] if self.cut else 1)
+            whole += [_unit(self._encode(self._in_order(version), name)) for version in others]
         attention = None if observer is None else observer.found()
         return attention, self._similarities(np.stack(whole, axis=1))
+
+    def _in_order(self, version: int) -> list[str]:
+        """The documents that have segments, with those in this order."""
+        return [
+            " ".join(self.documents[number].segments[place] for place in self.order[row, version])
+            for row, number in enumerate(self.cut)
+        ]
 
     def _similarities(self, whole: NDArray[np.float32]) -> NDArray[np.float64]:
         """Of the segment at each position with the whole.  # (documents, versions, positions)"""

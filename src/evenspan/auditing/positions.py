@@ -1,8 +1,9 @@
 """How much a position counts, apart from what stands there.
 
-Every document is encoded in its own order and with its segments in another one, and compared with the vectors of its
-segments. A segment's similarity to the whole is what its content makes plus what its position makes. The same segment
-at two positions has the same content: differences between the orders are differences between positions.
+Every document is encoded with its segments in an order drawn at random, and compared with the vectors of its segments. A
+segment's similarity to the whole is what its content makes plus what its position makes. Any content may stand anywhere, so
+that the mean over documents at a position is what the position makes, and chance. Some of that chance is taken out: a
+segment that is like the others of its document is like the whole of it wherever it stands.
 """
 
 from __future__ import annotations
@@ -21,15 +22,14 @@ _SMALLEST, _STRONG = 0.1, 0.5
 
 
 def orders(documents: int, segments: int, versions: int, seed: int) -> NDArray[np.int64]:
-    """Which segment stands at each position: in its own order first, then shuffled so that every segment moves."""
+    """Which segment stands at each position: shuffled, and from version to version everything moves on by one."""
     random = np.random.default_rng(seed)
-    found = np.tile(np.arange(segments), (documents, versions, 1))
+    found = np.empty((documents, versions, segments), dtype=np.int64)
     for document in range(documents):
-        for version in range(1, versions):
-            order = random.permutation(segments)
-            while (order == np.arange(segments)).any():
+        for version in range(versions):
+            if version % segments == 0:
                 order = random.permutation(segments)
-            found[document, version] = order
+            found[document, version] = np.roll(order, version)
     return found
 
 
@@ -70,36 +70,41 @@ class Effects:
         return mean
 
 
-def effects(similarities: Array, order: NDArray[np.int64], seed: int) -> Effects:
-    """Estimate by least squares, with an effect of its own for every segment of every document.
+def likeness(segments: NDArray[np.float32]) -> Array:
+    """The similarity of each segment with the others of its document together.  # (documents, segments)"""
+    vectors = segments.astype(np.float64)  # (documents, segments, dimensions), of length 1
+    others = vectors.sum(axis=1, keepdims=True) - vectors
+    others /= np.maximum(np.linalg.norm(others, axis=-1, keepdims=True), 1e-12)
+    found: Array = np.einsum("dsx,dsx->ds", vectors, others)
+    return found
+
+
+def effects(similarities: Array, order: NDArray[np.int64], alike: Array, seed: int) -> Effects:
+    """Estimate by least squares: an effect of each position, and one of how much a segment is like the others.
 
     Args:
         similarities: of the segment at each position with the whole.  # (documents, versions, positions)
         order: which segment that is.
+        alike: what `likeness` says of each segment.  # (documents, segments)
         seed: of the bootstrap over documents.
     """
     documents, versions, count = similarities.shape
-    centred = similarities - similarities.mean(axis=2, keepdims=True)  # the two orders may differ as wholes
-    rows = np.zeros((documents, versions, count, count))  # of each segment: at which position it stands
-    values = np.zeros((documents, versions, count))
-    np.put_along_axis(values, order, centred, axis=2)
-    position = np.broadcast_to(np.eye(count), rows.shape)
-    np.put_along_axis(rows, order[..., None], position, axis=2)
-    within = rows - rows.mean(axis=1, keepdims=True)
-    normal = np.einsum("dvsp,dvsq->dpq", within, within)
-    target = np.einsum("dvsp,dvs->dp", within, values - values.mean(axis=1, keepdims=True))
-
+    rows = documents * versions
+    y = similarities - similarities.mean(axis=2, keepdims=True)
+    x = np.take_along_axis(np.broadcast_to(alike[:, None], order.shape), order, axis=2)
+    x = x - x.mean(axis=2, keepdims=True)
     random = np.random.default_rng(seed)
     weights = np.vstack(
         [np.ones(documents), random.multinomial(documents, np.full(documents, 1 / documents), RESAMPLES)]
     )
-    matrices = np.einsum("rd,dpq->rpq", weights, normal)
-    targets = weights @ target
-    found = np.einsum("rpq,rq->rp", np.linalg.pinv(matrices, hermitian=True), targets)
-    found -= found.mean(axis=1, keepdims=True)
+    mean_y, mean_x = weights @ y.sum(axis=1) / rows, weights @ x.sum(axis=1) / rows  # (1 + resamples, positions)
+    both = weights @ (x * y).sum(axis=(1, 2)) - rows * (mean_x * mean_y).sum(axis=1)
+    spread_x = weights @ (x * x).sum(axis=(1, 2)) - rows * (mean_x * mean_x).sum(axis=1)
+    factor = np.where(spread_x > 1e-9 * rows, both / np.maximum(spread_x, 1e-12), 0.0)
+    found = mean_y - factor[:, None] * mean_x
     mean = weights @ similarities.mean(axis=(1, 2)) / documents
-    content = (values - np.einsum("dvsp,p->dvs", rows, found[0])).mean(axis=1)  # (documents, segments)
-    spread = np.sqrt(weights @ content.var(axis=1, ddof=1) / documents)
+    content = y - found[0]  # what position does not explain
+    spread = np.sqrt(weights @ (content * content).sum(axis=(1, 2)) / (rows * (count - 1)))
     return Effects(found + mean[:, None], spread)
 
 

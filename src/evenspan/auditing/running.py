@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.auditing.documents import read, truncation
 from evenspan.auditing.passes import Passes
-from evenspan.auditing.positions import Effects, effects, estimate, orders, representation
+from evenspan.auditing.positions import Effects, effects, estimate, likeness, orders, representation
 from evenspan.auditing.result import Attention, Audit, View
 from evenspan.baselines import document_module, room_for_text
 from evenspan.calibration import Calibration
@@ -32,7 +32,7 @@ def audit(
     names: Sequence[str] | None = None,
     sample: int | None = 1000,
     segments: int = 5,
-    versions: int = 2,
+    versions: int = 1,
     document_prompt: str | None = None,
     batch_size: int = 32,
     seed: int = 42,
@@ -41,9 +41,9 @@ def audit(
 ) -> Audit:
     """Find out what a model makes of each part of a document: what it never reads, where it looks, what its vectors show.
 
-    Every document of the sample is encoded twice, in its own order and with its segments in another one, and its segments
-    are encoded by themselves: somewhat less than three passes, or five with a calibration. Truncation and representation
-    are found for any `SentenceTransformer`, attention for those that can be calibrated.
+    Every document of the sample is encoded once, with its segments in an order drawn at random, and its segments are encoded
+    by themselves: less than two passes, and one more with a calibration. Truncation and representation are found for any
+    `SentenceTransformer`, attention for those that can be calibrated.
 
     Args:
         model: the model; it is left as it was.
@@ -52,7 +52,7 @@ def audit(
         names: of the documents; by default their numbers.
         sample: how many documents to look at, drawn at random; None for all.
         segments: parts of the same length that a document is cut into.
-        versions: orders that a document is encoded in, its own first.
+        versions: orders that a document is encoded in; more of them narrow the intervals where documents are few.
         document_prompt: put in front of documents, in place of the model's own document prompt.
         batch_size: of encoding; halved when memory runs out.
         seed: of the sample, the orders and the bootstrap.
@@ -99,7 +99,8 @@ def audit(
         plain_attention, plain_similarities = passes.look(None, remarks, size)
         if wanted is not None:
             attention, similarities = passes.look(wanted, remarks, size)
-    told, before, after = _effects(plain_similarities, similarities, order, seed, remarks)
+    alike = likeness(passes.segments)
+    told, before, after = _effects(plain_similarities, similarities, order, alike, seed, remarks)
     change = estimate(after.slope - before.slope) if before is not None and after is not None else None
     plain = View(plain_attention, None if before is None else representation(before, told))
     calibrated = None if wanted is None else View(attention, None if after is None else representation(after, told))
@@ -120,6 +121,7 @@ def _effects(
     plain: NDArray[np.float64],
     calibrated: NDArray[np.float64] | None,
     order: NDArray[np.int64],
+    alike: NDArray[np.float64],
     seed: int,
     notes: list[str],
 ) -> tuple[int, Effects | None, Effects | None]:
@@ -134,8 +136,8 @@ def _effects(
     documents = int(finite.sum())
     if documents < _FEWEST:
         return 0, None, None
-    before = effects(plain[finite], order[finite], seed)
-    after = None if calibrated is None else effects(calibrated[finite], order[finite], seed)
+    before = effects(plain[finite], order[finite], alike[finite], seed)
+    after = None if calibrated is None else effects(calibrated[finite], order[finite], alike[finite], seed)
     return documents, before, after
 
 
@@ -143,8 +145,8 @@ def check_options(sample: int | None, segments: int, versions: int, batch_size: 
     """Raise a `ValueError` for options that no audit can have."""
     if sample is not None and sample < 1:
         raise ValueError(f"sample must be at least 1, or None for all documents, not {sample}.")
-    if segments < 2 or versions < 2:
-        raise ValueError(f"segments and versions must be at least 2, not {segments} and {versions}.")
+    if segments < 2 or versions < 1:
+        raise ValueError(f"segments must be at least 2 and versions at least 1, not {segments} and {versions}.")
     if batch_size < 1 or seed < 0:
         raise ValueError(f"batch_size must be at least 1 and seed at least 0, not {batch_size} and {seed}.")
 

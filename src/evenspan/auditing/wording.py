@@ -1,81 +1,105 @@
-"""An audit in words."""
+"""An audit in words, for the terminal and for reports."""
 
 from __future__ import annotations
 
-from evenspan.auditing.result import UNLIMITED, Audit, Estimate, Representation, Truncation
+from dataclasses import dataclass
+from typing import Literal
+
+from evenspan.auditing.result import UNLIMITED, Audit, Representation, Truncation
+from evenspan.words import count, interval, method_name, share, signed
+
+Tone = Literal["good", "bad", "neutral"]
+_MEANING = {
+    "primacy": "what stands at the beginning of a document is reflected more than the same text further back",
+    "recency": "what stands at the end of a document is reflected more than the same text further up",
+    "middle": "what stands in the middle of a document is reflected more than the same text at either end",
+    "both ends": "what stands at the beginning or the end of a document is reflected more than the same text in between",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One statement: what it comes to, the figures behind it, and whether that is good news."""
+
+    lead: str
+    text: str
+    tone: Tone = "neutral"
 
 
 def describe(audit: Audit) -> str:
-    """What was found, a line each; what is never read comes first."""
-    lines = [f"{audit.model}", "", truncation_in_words(audit.truncation)]
-    plain = audit.plain.representation
-    calibrated = None if audit.calibrated is None else audit.calibrated.representation
-    if plain is not None:
-        lines += ["", verdict_in_words(plain)]
-        if calibrated is not None:
-            lines.append(change_in_words(audit))
-        lines += ["", *_table(plain, calibrated)]
+    """What was found, a paragraph each; what is never read comes first."""
+    lines = [audit.model]
+    for finding in (truncation_finding(audit.truncation), *bias_findings(audit)):
+        lines += ["", f"{finding.lead} {finding.text}"]
+    if audit.plain.representation is not None:
+        calibrated = None if audit.calibrated is None else audit.calibrated.representation
+        lines += ["", *_table(audit.plain.representation, calibrated)]
     lines += _attention(audit)
     if audit.notes:
         lines += ["", *(f"Note: {note}" for note in audit.notes)]
     return "\n".join(lines)
 
 
-def truncation_in_words(found: Truncation) -> str:
+def truncation_finding(cut: Truncation) -> Finding:
     """What is never read."""
-    if found.room >= UNLIMITED:
-        return f"Nothing is cut off: the model reads documents of any length (the longest has {found.longest} tokens)."
-    if not found.cut:
-        return (
-            f"Nothing is cut off: all {found.documents} documents fit into the {found.room} tokens that the model reads "
-            f"(the longest has {found.longest})."
-        )
-    return (
-        f"{found.cut / found.documents:.0%} of the documents ({found.cut} of {found.documents}) are cut off: the model reads "
-        f"{found.room} tokens, so {found.unread / max(found.tokens, 1):.0%} of all tokens ({found.unread:,} of "
-        f"{found.tokens:,}) are never read. No calibration brings them back: cut such documents into passages, or raise "
-        "max_seq_length if the model allows it."
+    if not cut.cut:
+        text = f"All {count(cut.documents)} documents fit into the {count(cut.room)} tokens that the model reads."
+        if cut.room >= UNLIMITED:
+            text = "The model reads documents of any length."
+        return Finding("Nothing is cut off.", f"{text} The longest has {count(cut.longest)}.", "good")
+    return Finding(
+        f"{share(cut.unread, cut.tokens).capitalize()} of the text is never read.",
+        f"The model stops after {count(cut.room)} tokens: {count(cut.cut)} of {count(cut.documents)} documents "
+        f"({share(cut.cut, cut.documents)}) are longer, and {count(cut.unread)} of {count(cut.tokens)} tokens stand behind "
+        f"the cut; the longest document has {count(cut.longest)}. No calibration brings that back: split long documents, or "
+        "raise the model's maximum length where it allows it.",
+        "bad",
     )
 
 
-def verdict_in_words(found: Representation) -> str:
-    """The bias of the plain model."""
-    first, last = found.positions[0].value, found.positions[-1].value
+def bias_findings(audit: Audit) -> list[Finding]:
+    """How positions show in the vectors, and what calibration does about it."""
+    before = audit.plain.representation
+    return [] if before is None else [_bias(before), *_change(audit, before)]
+
+
+def _bias(found: Representation) -> Finding:
     figures = (
-        f"from the first to the last of {len(found.positions)} positions a segment's cosine with its document goes from "
-        f"{first:.3f} to {last:.3f} (slope {signed(found.slope)}, {abs(found.relative_slope.value):.2f} standard deviations "
-        "of what content makes)"
+        f"slope {signed(found.slope.value)} in cosine from beginning to end, 95 % interval {interval(found.slope)}"
     )
-    if found.bias == "none found":
-        return f"No position bias found: {figures}."
-    meaning = {
-        "primacy": "the beginning of a document shows more in its vector than the end",
-        "recency": "the end of a document shows more in its vector than the beginning",
-        "both ends": "both ends of a document show more in its vector than the middle",
-        "middle": "the middle of a document shows more in its vector than both ends",
-    }[found.bias]
-    return f"{found.verdict.capitalize()} bias: {meaning}; {figures}."
+    where = f"{count(found.documents)} documents"
+    if found.degree is None:
+        text = f"In the part that is read, over {where}: {figures}. A smaller bias than this can show is not ruled out."
+        return Finding("No position bias was found.", text, "good")
+    lead = (
+        f"{found.verdict.capitalize()}: the model does not read evenly."
+        if found.bias in ("both ends", "middle")
+        else ""
+    )
+    lead = lead or f"{found.verdict.capitalize()} bias: the model does not read evenly."
+    text = f"In the part that is read, {_MEANING[found.bias]} ({figures}, over {where})."
+    return Finding(lead, text, "bad")
 
 
-def change_in_words(audit: Audit) -> str:
-    """What calibration does to the slope."""
-    plain = audit.plain.representation
-    after = None if audit.calibrated is None else audit.calibrated.representation
-    if plain is None or after is None or audit.slope_change is None:
-        return ""
-    low, high = audit.slope_change.interval
-    told = f"from {plain.slope.value:+.3f} to {after.slope.value:+.3f} (change {signed(audit.slope_change)})"
-    if low <= 0 <= high:
-        return f"Calibration ({audit.calibration}) does not change the slope beyond noise: {told}."
-    if abs(after.slope.value) < abs(plain.slope.value):
-        share = 1 - abs(after.slope.value) / abs(plain.slope.value)
-        return f"Calibration ({audit.calibration}) flattens the slope by {share:.0%}: {told}."
-    return f"Calibration ({audit.calibration}) makes the slope steeper, so leave it off: {told}."
-
-
-def signed(found: Estimate) -> str:
-    """A figure and its interval."""
-    return f"{found.value:+.3f}, 95 % {found.interval[0]:+.3f} to {found.interval[1]:+.3f}"
+def _change(audit: Audit, before: Representation) -> list[Finding]:
+    after = audit.calibrated.representation if audit.calibrated else None
+    if after is None or audit.calibration is None:
+        return []
+    old, new = before.slope.value, after.slope.value
+    name = method_name(audit.calibration)
+    figures = f"With {name}, the slope goes from {signed(old)} to {signed(new)}"
+    change = audit.slope_change
+    sure = change is not None and not change.interval[0] <= 0 <= change.interval[1]
+    if change is not None:
+        figures += f" (change {signed(change.value)}, 95 % interval {interval(change)})"
+    verdict = f"{figures}; the verdict is now: {after.verdict}."
+    if not sure:
+        return [Finding("Calibration changes nothing beyond noise.", verdict)]
+    if abs(new) >= abs(old):
+        return [Finding("Calibration makes the representation less even.", verdict, "bad")]
+    if old * new < 0:
+        return [Finding("Calibration turns the slope around, and makes it smaller.", verdict, "good")]
+    return [Finding(f"Calibration takes away {share(abs(old) - abs(new), abs(old))} of the slope.", verdict, "good")]
 
 
 def _table(plain: Representation, calibrated: Representation | None) -> list[str]:

@@ -37,6 +37,13 @@ def add_parser(commands: Any) -> None:
         help=f"the setting to compare with, or 'none' (default: the model's own, or '{Calibration()}')",
     )
     parser.add_argument("--segments", type=int, default=5, metavar="N", help="parts of a document (default: 5)")
+    parser.add_argument(
+        "--versions",
+        type=int,
+        default=1,
+        metavar="N",
+        help="random orders of its segments that a document is encoded in: more where documents are few (default: 1)",
+    )
     parser.add_argument("--document-prompt", metavar="TEXT", help="in front of documents (default: the model's own)")
     parser.add_argument("--batch-size", type=int, default=32, help="(default: %(default)s)")
     parser.add_argument("--device", help="cpu, cuda, … (default: the best there is)")
@@ -59,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     from evenspan.models import calibration_of
 
     quiet_transformers()
-    check_options(options.sample, options.segments, 2, options.batch_size, options.seed)
+    check_options(options.sample, options.segments, options.versions, options.batch_size, options.seed)
     # A wrong file is refused before a model is loaded.
     found = read_texts(options.texts, options.field, options.sample, options.seed, options.format)
     if options.output is not None:
@@ -86,6 +93,7 @@ def run(options: argparse.Namespace) -> int:
         names=found.names,
         sample=None,
         segments=options.segments,
+        versions=options.versions,
         document_prompt=options.document_prompt,
         batch_size=options.batch_size,
         seed=options.seed,

@@ -8,7 +8,7 @@ from typing import Any
 from evenspan.auditing.result import Audit, Representation
 from evenspan.report.attention_figures import SIDES, heat_map, self_mass
 from evenspan.report.drawing import Figure, Panel
-from evenspan.report.words import interval, plain, signed
+from evenspan.words import interval, plain, signed
 
 
 def audit_figures(audit: Audit, key: str) -> list[Figure]:

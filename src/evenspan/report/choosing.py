@@ -8,8 +8,8 @@ from evenspan.calibration import Calibration
 from evenspan.evaluation.comparison import Comparison, compare
 from evenspan.evaluation.result import EvaluationResult
 from evenspan.report.reading import Evaluation
-from evenspan.report.words import DETACHED, calibration_of
 from evenspan.sweeps.result import SweepResult, figure
+from evenspan.words import DETACHED, calibration_of
 
 MOST = 6  # methods in one figure: more cannot be told apart
 

@@ -11,7 +11,7 @@ from evenspan.report.choosing import shown, sweep_of
 from evenspan.report.drawing import Figure, Panel
 from evenspan.report.reading import Evaluation
 from evenspan.report.sweep_figures import strengths, trade_off
-from evenspan.report.words import clipped, method_name, tame
+from evenspan.words import clipped, method_name, tame
 
 
 def evaluation_figures(evaluation: Evaluation, key: str, wanted: str | None = None) -> list[Figure]:

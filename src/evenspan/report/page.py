@@ -13,7 +13,7 @@ from evenspan.report.style import STYLE
 from evenspan.report.summary import findings
 from evenspan.report.tables import audit_table, cut_documents, evaluation_tables
 from evenspan.report.tiles import tiles
-from evenspan.report.words import audit_name, listed, model_name
+from evenspan.words import audit_name, listed, model_name
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _FEW_ROWS = 40  # a longer table of a figure's data is left to its CSV file

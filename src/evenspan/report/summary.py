@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
-from evenspan.auditing.result import UNLIMITED, Audit, Representation, Truncation
+from evenspan.auditing.wording import Finding, Tone, bias_findings, truncation_finding
 from evenspan.evaluation.comparison import Difference
 from evenspan.report.choosing import choose, comparison_of, plain_of
 from evenspan.report.reading import Evaluation, Subject
-from evenspan.report.words import audit_name, count, interval, listed, method_name, points, share, signed, tame
-
-Tone = Literal["good", "bad", "neutral"]
-_MEANING = {
-    "primacy": "what stands at the beginning of a document is reflected more than the same text further back",
-    "recency": "what stands at the end of a document is reflected more than the same text further up",
-    "middle": "what stands in the middle of a document is reflected more than the same text at either end",
-    "both ends": "what stands at the beginning or the end of a document is reflected more than the same text in between",
-}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One statement: what it comes to, the figures behind it, and whether that is good news."""
-
-    lead: str
-    text: str
-    tone: Tone = "neutral"
+from evenspan.words import audit_name, count, listed, method_name, points, tame
 
 
 def findings(subject: Subject) -> list[Finding]:
     """Everything worth saying about a model, what is never read first."""
-    found = [named(subject, path, _truncation(audit.truncation)) for path, audit in subject.audits]
+    found = [named(subject, path, truncation_finding(audit.truncation)) for path, audit in subject.audits]
     for path, audit in subject.audits:
-        before = audit.plain.representation
-        if before is not None:
-            found += [named(subject, path, one) for one in (_bias(before), *_change(audit, before))]
+        found += [named(subject, path, one) for one in bias_findings(audit)]
     wanted = next((audit.calibration for _, audit in subject.audits if audit.calibration), None)
     for evaluation in subject.evaluations:
         found += _evaluation(evaluation, wanted)
@@ -48,61 +28,6 @@ def named(subject: Subject, path: Path, finding: Finding) -> Finding:
     if len(subject.audits) == 1:
         return finding
     return replace(finding, lead=f"{audit_name(path)}: {finding.lead}")
-
-
-def _truncation(cut: Truncation) -> Finding:
-    if not cut.cut:
-        text = f"All {count(cut.documents)} documents fit into the {count(cut.room)} tokens that the model reads."
-        if cut.room >= UNLIMITED:
-            text = "The model reads documents of any length."
-        return Finding("Nothing is cut off.", f"{text} The longest has {count(cut.longest)}.", "good")
-    return Finding(
-        f"{share(cut.unread, cut.tokens).capitalize()} of the text is never read.",
-        f"The model stops after {count(cut.room)} tokens: {count(cut.cut)} of {count(cut.documents)} documents "
-        f"({share(cut.cut, cut.documents)}) are longer, and {count(cut.unread)} of {count(cut.tokens)} tokens stand behind "
-        f"the cut; the longest document has {count(cut.longest)}. No calibration brings that back: split long documents, or "
-        "raise the model's maximum length where it allows it.",
-        "bad",
-    )
-
-
-def _bias(found: Representation) -> Finding:
-    figures = (
-        f"slope {signed(found.slope.value)} in cosine from beginning to end, 95 % interval {interval(found.slope)}"
-    )
-    where = f"{count(found.documents)} documents"
-    if found.degree is None:
-        text = f"In the part that is read, over {where}: {figures}. A smaller bias than this can show is not ruled out."
-        return Finding("No position bias was found.", text, "good")
-    lead = (
-        f"{found.verdict.capitalize()}: the model does not read evenly."
-        if found.bias in ("both ends", "middle")
-        else ""
-    )
-    lead = lead or f"{found.verdict.capitalize()} bias: the model does not read evenly."
-    text = f"In the part that is read, {_MEANING[found.bias]} ({figures}, over {where})."
-    return Finding(lead, text, "bad")
-
-
-def _change(audit: Audit, before: Representation) -> list[Finding]:
-    after = audit.calibrated.representation if audit.calibrated else None
-    if after is None or audit.calibration is None:
-        return []
-    old, new = before.slope.value, after.slope.value
-    name = method_name(audit.calibration)
-    figures = f"With {name}, the slope goes from {signed(old)} to {signed(new)}"
-    change = audit.slope_change
-    sure = change is not None and not change.interval[0] <= 0 <= change.interval[1]
-    if change is not None:
-        figures += f" (change {signed(change.value)}, 95 % interval {interval(change)})"
-    verdict = f"{figures}; the verdict is now: {after.verdict}."
-    if not sure:
-        return [Finding("Calibration changes nothing beyond noise.", verdict)]
-    if abs(new) >= abs(old):
-        return [Finding("Calibration makes the representation less even.", verdict, "bad")]
-    if old * new < 0:
-        return [Finding("Calibration turns the slope around, and makes it smaller.", verdict, "good")]
-    return [Finding(f"Calibration takes away {share(abs(old) - abs(new), abs(old))} of the slope.", verdict, "good")]
 
 
 def _differences(evaluation: Evaluation, wanted: str | None) -> tuple[str, str, dict[str, Difference]] | None:

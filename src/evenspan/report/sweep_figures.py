@@ -12,9 +12,9 @@ from evenspan.calibration import Calibration
 from evenspan.evaluation.result import EvaluationResult
 from evenspan.report import palette
 from evenspan.report.drawing import Figure, Panel
-from evenspan.report.words import clipped, method_name, points, tame
 from evenspan.sweeps.figures import pareto_front
 from evenspan.sweeps.result import SweepResult, figure
+from evenspan.words import clipped, method_name, points, tame
 
 _VARIANTS = {"soft": "o", "uniform": "s", "hard": "^"}
 _LAYERS = {"half": palette.CALIBRATED, "last": palette.METHODS[2], "all": palette.METHODS[3]}

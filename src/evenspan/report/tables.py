@@ -7,7 +7,7 @@ from evenspan.evaluation.result import EvaluationResult
 from evenspan.report.choosing import comparison_of, shown
 from evenspan.report.html import Markup, element, fold, foreign, joined, table
 from evenspan.report.reading import Evaluation
-from evenspan.report.words import count, interval, method_name, share, signed
+from evenspan.words import count, interval, method_name, share, signed
 
 _FEW_GROUPS = 6
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evenspan.auditing.result import Representation
+from evenspan.auditing.wording import Tone
 from evenspan.report.choosing import choose, plain_of
 from evenspan.report.reading import Evaluation, Subject
-from evenspan.report.summary import Tone
-from evenspan.report.words import audit_name, count, plain, points, share, signed, tame
+from evenspan.words import audit_name, count, plain, points, share, signed, tame
 
 
 @dataclass(frozen=True)
