@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help setup test test-thorough test-real test-oldest test-browser lint format demo benchmark clean
+.PHONY: help setup test test-thorough test-real test-oldest test-browser test-frameworks lint format demo benchmark clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -34,6 +34,12 @@ test-oldest:  ## the tests with the oldest transformers and sentence-transformer
 		sentence-transformers==6.0.1 -e '.[dev]'
 	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n 2
 
+FRAMEWORKS = langchain-huggingface llama-index-embeddings-huggingface sentence-transformers-haystack chromadb qdrant-client
+test-frameworks:  ## the snippets of docs/frameworks.md, in an environment with the frameworks
+	test -d .venv-frameworks || $(PYTHON) -m venv .venv-frameworks
+	.venv-frameworks/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' $(FRAMEWORKS)
+	.venv-frameworks/bin/python -m pytest tests/test_frameworks.py
+
 lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,4 +57,4 @@ benchmark: $(INSTALLED)  ## what calibration, search and scoring cost on this ma
 	$(BIN)/python benchmarks/scoring.py
 
 clean:  ## remove the virtual environments and caches
-	rm -rf .venv .venv-oldest .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-frameworks .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -59,3 +60,7 @@ def largest(figures: list[str]) -> list[str]:
     for name, _, value in (figure.rpartition(": ") for figure in figures):
         values[name] = max(value, values.get(name, value), key=float)
     return [f"{name}: {value}" for name, value in values.items()]
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["HF_DATASETS_CACHE"], ignore_errors=True)

@@ -214,6 +214,8 @@ def test_search_shows_the_part_that_matches_best(index, store, model) -> None:
         ("extra is not null and good = true", lambda one: one.get("good") is True),
         ("extra != 1.5", lambda one: one.get("extra", 1.5) != 1.5),
         ("not extra in (1.5)", lambda one: one.get("extra", 1.5) != 1.5),
+        ("word < 'b'", lambda one: one.get("word", "c") < "b"),  # by code points, whatever the language
+        ("word >= 'zebra'", lambda one: one.get("word", "a") >= "zebra"),
         ("id = 'd7'", lambda one: one["id"] == "d7"),
     ],
 )
@@ -230,6 +232,8 @@ def filtered(request, model, tmp_path_factory):
     for number in (5, 6, 7):
         entries[number] |= {"extra": 0.5 * number, "good": number != 6}
     entries[8]["extra"] = 1.5
+    for number, word in enumerate(("Zebra", "apple", "éclair", "zoo"), start=10):
+        entries[number]["word"] = word
     where = {"store": f"{request.param}:{tmp_path_factory.mktemp('filters') / 'index'}"}
     if request.param == "postgres":
         where = {"store": request.getfixturevalue("server").get_uri(), "table": "filtered"}

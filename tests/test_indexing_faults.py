@@ -105,7 +105,7 @@ def test_postgres_goes_away_for_a_while(setting, tmp_path, server, monkeypatch) 
     assert content(store, "moment") == setting[2]
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("evenspan.indexing.stores.postgres._TRIES", (0.1,))
+    monkeypatch.setattr("evenspan.indexing.stores.postgres_sql._TRIES", (0.1,))
     stopper = threading.Thread(target=lambda: (wait_until(store, "longer"), server.stop()))
     stopper.start()
     with pytest.raises(OSError, match="PostgreSQL"):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +13,10 @@ from numpy.typing import NDArray
 from evenspan.corpus.documents import Document
 from evenspan.indexing.catalogue import Written
 from evenspan.indexing.columns import RESERVED, Columns, vectors_of
-from evenspan.indexing.filters import Both, Comparison, Either, Filter, IsNull, Not, OneOf
+from evenspan.indexing.filters import Filter
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, Store, hits
+from evenspan.indexing.stores.postgres_sql import about, condition, connect, insist, shards
 
 try:
     import psycopg
@@ -28,38 +27,9 @@ except ImportError as error:
     raise ImportError("PostgreSQL needs psycopg and pgvector: pip install 'evenspan[index]'.") from error
 
 _TYPES = {"bool": "boolean", "int": "bigint", "float": "double precision", "str": "text"}
-_SIGNS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _LONGEST_ID = 2000  # bytes; an entry of a B-tree takes 2,704
 _INDEXED_DIMENSIONS = 2000  # of a `vector`; twice as many as half precision
-_TRIES = (1.0, 3.0, 10.0)  # seconds to wait for a server that is gone
-Result = TypeVar("Result")
-
-
-def connect(address: str) -> psycopg.Connection[Any]:
-    """A connection that knows vectors; errors do not repeat the address, which may hold a password."""
-    try:
-        connection = psycopg.connect(address, autocommit=True, connect_timeout=10)
-    except psycopg.ProgrammingError:  # an address that cannot be read: the message would repeat parts of it
-        raise ValueError("This is no address of a PostgreSQL: write postgresql://user@host:port/database.") from None
-    except psycopg.Error as error:
-        raise ConnectionError(f"Cannot connect to PostgreSQL: {error}") from None
-    return connection
-
-
-def insist(action: Callable[[], Result], again: Callable[[], None]) -> Result:
-    """Do something that is harmless to repeat, again after a lost connection."""
-    for wait in (*_TRIES, None):
-        try:
-            return action()
-        except (psycopg.OperationalError, ConnectionError) as error:
-            if wait is None:
-                raise OSError(f"Lost PostgreSQL: {error}. Once it is back, the same command goes on.") from error
-            time.sleep(wait)
-            with contextlib.suppress(OSError, RuntimeError, psycopg.Error):  # the server may not have noticed yet
-                again()
-        except psycopg.Error as error:
-            raise RuntimeError(f"PostgreSQL: {error}") from error
-    raise AssertionError  # the last turn returns or raises
+_SEARCHED = 100  # rows that HNSW looks at, at least
 
 
 @dataclass(frozen=True)
@@ -93,7 +63,7 @@ class PostgresWriter(ShardWriter):
                     cursor.executemany(statement, records)
                     cursor.execute(
                         sql.SQL("INSERT INTO {} (number, rows) VALUES (%s, %s) ON CONFLICT (number) DO NOTHING").format(
-                            _shards(self.table)
+                            shards(self.table)
                         ),
                         (number, rows.num_rows),
                     )
@@ -126,14 +96,14 @@ class PostgresStore(Store):
             if replace and self._exists(self.table) and not self._is_index():
                 raise ValueError(f"There is a table {self.table!r} already and it is no index: use another --table.")
             self._run("CREATE EXTENSION IF NOT EXISTS vector")
-            self._run(sql.SQL("CREATE TABLE IF NOT EXISTS {} (settings jsonb NOT NULL)").format(_about(self.table)))
-            shards = "CREATE TABLE IF NOT EXISTS {} (number bigint PRIMARY KEY, rows bigint NOT NULL)"
-            self._run(sql.SQL(shards).format(_shards(self.table)))
+            self._run(sql.SQL("CREATE TABLE IF NOT EXISTS {} (settings jsonb NOT NULL)").format(about(self.table)))
+            create = "CREATE TABLE IF NOT EXISTS {} (number bigint PRIMARY KEY, rows bigint NOT NULL)"
+            self._run(sql.SQL(create).format(shards(self.table)))
             if replace:
                 with self._connection.transaction():
                     self._run(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(self.table)))
-                    self._run(sql.SQL("DELETE FROM {}").format(_about(self.table)))
-                    self._run(sql.SQL("DELETE FROM {}").format(_shards(self.table)))
+                    self._run(sql.SQL("DELETE FROM {}").format(about(self.table)))
+                    self._run(sql.SQL("DELETE FROM {}").format(shards(self.table)))
         elif not self._exists(f"{self.table}_evenspan"):
             raise FileNotFoundError(f"There is no index {self.table!r} in this database.")
         register_vector(self._connection)
@@ -145,7 +115,7 @@ class PostgresStore(Store):
         """Whether the table was made by a run, which then wrote its settings beside it."""
         if not self._exists(f"{self.table}_evenspan"):
             return False
-        return bool(self._run(sql.SQL("SELECT count(*) > 0 FROM {}").format(_about(self.table)))[0][0])
+        return bool(self._run(sql.SQL("SELECT count(*) > 0 FROM {}").format(about(self.table)))[0][0])
 
     def _lock(self) -> None:
         """Keep a second run out; the server lets go when the connection ends."""
@@ -169,7 +139,7 @@ class PostgresStore(Store):
             self._lock()
 
     def settings(self) -> IndexSettings | None:  # noqa: D102
-        found = self._ask(sql.SQL("SELECT settings FROM {}").format(_about(self.table)))
+        found = self._ask(sql.SQL("SELECT settings FROM {}").format(about(self.table)))
         return IndexSettings.from_dict(found[0][0]) if found else None
 
     def start(self, settings: IndexSettings) -> None:  # noqa: D102
@@ -184,8 +154,8 @@ class PostgresStore(Store):
                 raise ValueError(
                     f"There is a table {self.table!r} already and it is no index: use another --table."
                 ) from None
-            about = sql.SQL("INSERT INTO {} VALUES (%s)").format(_about(self.table))
-            self._run(about, (Jsonb(settings.to_dict()),))
+            insert = sql.SQL("INSERT INTO {} VALUES (%s)").format(about(self.table))
+            self._run(insert, (Jsonb(settings.to_dict()),))
 
     def columns(self) -> Columns:  # noqa: D102
         kinds = {kind: name for name, kind in _TYPES.items()}
@@ -217,7 +187,7 @@ class PostgresStore(Store):
         return [found.get(name) for name in names]
 
     def reserve(self) -> int:  # noqa: D102
-        ask = sql.SQL("SELECT coalesce(max(number), 0) + 1 FROM {}").format(_shards(self.table))
+        ask = sql.SQL("SELECT coalesce(max(number), 0) + 1 FROM {}").format(shards(self.table))
         self._reserved = max(getattr(self, "_reserved", 0) + 1, int(self._ask(ask)[0][0]))
         return self._reserved
 
@@ -262,7 +232,7 @@ class PostgresStore(Store):
     def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:  # noqa: D102
         settings = self.settings()
         names = [*(["text"] if settings is not None and settings.text else []), *self.columns()]
-        condition, values = (sql.SQL("true"), []) if where is None else _condition(where)
+        filtered, values = (sql.SQL("true"), []) if where is None else condition(where)
         half = settings is not None and _INDEXED_DIMENSIONS < settings.dimensions <= 2 * _INDEXED_DIMENSIONS
         distance = sql.SQL("{} <#> %s{}").format(
             self._indexed(0 if settings is None else settings.dimensions), sql.SQL("::halfvec" if half else "")
@@ -271,7 +241,7 @@ class PostgresStore(Store):
             sql.SQL(", ").join(map(sql.Identifier, ["id", *names])),
             distance,
             sql.Identifier(self.table),
-            condition,
+            filtered,
             distance,
         )
 
@@ -313,32 +283,3 @@ class PostgresStore(Store):
 
     def close(self) -> None:  # noqa: D102
         self._connection.close()
-
-
-_SEARCHED = 100  # rows that HNSW looks at, at least
-
-
-def _about(table: str) -> sql.Identifier:
-    return sql.Identifier(f"{table}_evenspan")
-
-
-def _shards(table: str) -> sql.Identifier:
-    return sql.Identifier(f"{table}_evenspan_shards")
-
-
-def _condition(where: Filter) -> tuple[sql.Composable, list[Any]]:
-    """A condition with placeholders, and the values that go there."""
-    if isinstance(where, (Both, Either)):
-        (left, first), (right, second) = _condition(where.left), _condition(where.right)
-        joined = "({} AND {})" if isinstance(where, Both) else "({} OR {})"
-        return sql.SQL(joined).format(left, right), [*first, *second]
-    if isinstance(where, Not):
-        part, values = _condition(where.part)
-        return sql.SQL("(NOT {})").format(part), values
-    column = sql.Identifier(where.column)
-    if isinstance(where, IsNull):
-        return sql.SQL("({} IS NULL)").format(column), []
-    if isinstance(where, OneOf):
-        return sql.SQL("({} = ANY(%s))").format(column), [list(where.values)]
-    assert isinstance(where, Comparison)  # noqa: S101
-    return sql.SQL("({} {} %s)").format(column, sql.SQL(_SIGNS[where.sign])), [where.value]
