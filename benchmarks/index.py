@@ -4,13 +4,15 @@
 
 Throughput: `evenspan.index` of a file against `model.encode_document` of the same texts, both calibrated, by turns in one
 process; the ratio is the median of the ratios of neighbouring runs. Memory: a process for each size, its resident memory
-sampled all along. Search: vectors in clusters, queries beside them, recall against exact search.
+sampled all along. Search: vectors in clusters and queries beside them, or those of texts (`--texts FILE`); recall against
+exact search.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -31,6 +33,7 @@ import torch
 from shapes import random_model
 
 import evenspan
+from evenspan.corpus.sources import Source
 from evenspan.indexing.columns import with_vectors
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores import open_store
@@ -155,10 +158,21 @@ def clusters(count: int, dimensions: int, queries: int) -> tuple[np.ndarray, np.
     return tuple(one / np.linalg.norm(one, axis=1, keepdims=True) for one in (vectors, asked))
 
 
-def search(folder: Path, count: int, queries: int) -> list[str]:
+def embeddings(source: str, count: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of twelve words each out of real texts, and of five of the words of some of them."""
+    words = (word for row in Source(source).read() for word in (row.fields or {}).get("text", "").split())
+    passages = [" ".join(some) for some in itertools.islice(iter(lambda: list(itertools.islice(words, 12)), []), count)]
+    chosen = random.Random(0).sample(passages, queries)
+    model = evenspan.miniature("cls", device="cpu")
+    asked = model.encode_query([" ".join(one.split()[4:9]) for one in chosen], normalize_embeddings=True)
+    return model.encode_document(passages, normalize_embeddings=True, show_progress_bar=True), asked
+
+
+def search(folder: Path, count: int, queries: int, source: str | None) -> list[str]:
     import pyarrow
 
-    vectors, asked = clusters(count, 384, queries)
+    vectors, asked = clusters(count, 384, queries) if source is None else embeddings(source, count, queries)
+    count = len(vectors)
     best = np.argsort(-(asked @ vectors.T), axis=1)[:, :10]
     settings = IndexSettings("none", None, "", "none", "", "", 512, 384, "cosine", "float32", text=True)
     lines = ["| store | build | median | 95 % | recall@10 |", "|---|---|---|---|---|"]
@@ -195,9 +209,8 @@ def search(folder: Path, count: int, queries: int) -> list[str]:
             cells = [f"{statistics.median(times):.1f} ms", f"{times[int(0.95 * len(times))]:.1f} ms"]
             lines.append(f"| {kind} | {built:.0f} s | {' | '.join(cells)} | {statistics.mean(recalls):.3f} |")
             print(lines[-1], flush=True)
-    about = (
-        f"Search: {count:,} vectors of 384 dimensions in 1,000 clusters (made up, not embeddings), {queries} queries"
-    )
+    made = "in 1,000 clusters (made up, not embeddings)" if source is None else "of twelve words of real texts each"
+    about = f"Search: {count:,} vectors of 384 dimensions {made}, {queries} queries"
     return [f"{about}, one at a time; Parquet has no index and is scanned exactly (20 queries).", "", *lines]
 
 
@@ -213,6 +226,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="10000,100000,1000000", help="for memory (default: %(default)s)")
     parser.add_argument("--kinds", default="parquet,lance", help="for memory (default: %(default)s)")
     parser.add_argument("--vectors", type=int, default=100_000, help="for search (default: 100000)")
+    parser.add_argument("--texts", help="for search: embed passages of these texts instead of making vectors up")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -225,7 +239,7 @@ def main() -> None:
                 sizes = [int(size) for size in options.sizes.split(",")]
                 lines = memory(folder, sizes, options.kinds.split(","), options.output)
             elif part == "search":
-                lines = search(folder, options.vectors, 200)
+                lines = search(folder, options.vectors, 200, options.texts)
             else:
                 parser.error(f"there is no part {part!r}")
             text = "\n".join(lines) + "\n"
