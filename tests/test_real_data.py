@@ -74,16 +74,16 @@ def test_bm25_finds_the_data_position_neutral(bge_small_zh) -> None:
 @pytest.mark.parametrize("pooling", ["cls", "last"])
 def test_both_miniatures_have_primacy_and_calibration_flattens_it(pooling, report) -> None:
     found = evenspan.audit(
-        evenspan.miniature(pooling, device="cpu"), newwiki(), Calibration(), sample=60, progress=False
+        evenspan.miniature(pooling, device="cpu"), newwiki(), Calibration(), sample=100, progress=False
     )
     plain, calibrated = found.plain.representation, found.calibrated.representation
     assert plain.verdict == "strong primacy"
     assert found.slope_change.interval[0] > 0
     assert abs(calibrated.slope.value) < 0.7 * abs(plain.slope.value)
-    report(
-        f"audit of newwiki-long-en, miniature:{pooling}, slope flattened by: "
-        f"{1 - calibrated.slope.value / plain.slope.value:.3f}"
-    )
+    name = f"audit of newwiki-long-en, miniature:{pooling}"
+    report(f"{name}, slope downwards: {-plain.slope.value:.4f}")
+    report(f"{name}, in standard deviations of what content makes: {-plain.relative_slope.value:.2f}")
+    report(f"{name}, flattened by: {1 - calibrated.slope.value / plain.slope.value:.3f}")
 
 
 @pytest.mark.skipif(not NEWWIKI.is_dir(), reason="needs the real documents beside the project")
@@ -94,14 +94,15 @@ def test_controls_of_the_audit(report) -> None:
     texts, model = newwiki(), evenspan.miniature("cls", device="cpu")
     draw = random.Random(0)
     shuffled = [" ".join(draw.sample(words, len(words))) for words in map(str.split, texts)]
-    real = evenspan.audit(model, texts, sample=40, progress=False).plain.representation
-    control = evenspan.audit(model, shuffled, sample=40, progress=False).plain.representation
+    real = evenspan.audit(model, texts, sample=100, progress=False).plain.representation
+    control = evenspan.audit(model, shuffled, sample=100, progress=False).plain.representation
     assert control.bias == "primacy"
     assert control.slope.value / control.relative_slope.value < 0.75 * real.slope.value / real.relative_slope.value
     mean = evenspan.load(base_folder(None), device="cpu")
-    averaged = evenspan.audit(mean, texts, sample=60, progress=False)
-    assert averaged.truncation.cut == 60
+    averaged = evenspan.audit(mean, texts, sample=None, progress=False)
+    assert averaged.truncation.cut == len(texts)
     assert averaged.plain.attention is None
     assert abs(averaged.plain.representation.relative_slope.value) < 0.2 * abs(real.relative_slope.value)
     for name, one in (("cls", real), ("cls, words shuffled", control), ("mean", averaged.plain.representation)):
         report(f"audit of newwiki-long-en, {name}, slope downwards: {-one.slope.value:.4f}")
+        report(f"… in standard deviations of what content makes: {-one.relative_slope.value:.2f}")

@@ -65,7 +65,8 @@ def bias_findings(audit: Audit) -> list[Finding]:
 
 def _bias(found: Representation) -> Finding:
     figures = (
-        f"slope {signed(found.slope.value)} in cosine from beginning to end, 95 % interval {interval(found.slope)}"
+        f"slope {signed(found.slope.value)} in cosine from beginning to end, 95 % interval {interval(found.slope)}; "
+        f"{abs(found.relative_slope.value):.1f} standard deviations of what content makes"
     )
     where = f"{count(found.documents)} documents"
     if found.degree is None:
