@@ -156,8 +156,8 @@ def test_positions_are_told_from_content(at, bias) -> None:
     similarities = np.take_along_axis(content[:, None], order, axis=2) + position
     similarities += random.normal(0.0, 0.02, similarities.shape)
     alike = content * 2 + random.normal(0.0, 0.05, content.shape)
-    found = representation(effects(similarities, order, alike, seed=0), documents)
-    blind = representation(effects(similarities, order, np.zeros_like(alike), seed=0), documents)
+    found = representation(effects(similarities, order, alike, seed=0))
+    blind = representation(effects(similarities, order, np.zeros_like(alike), seed=0))
     assert np.ptp(found.slope.interval) < 0.7 * np.ptp(blind.slope.interval)  # what a segment is like takes chance out
     assert found.bias == bias
     estimated = np.array([one.value for one in found.positions])
@@ -181,14 +181,26 @@ def test_shapes(positions, verdict) -> None:
     content = random.normal(0.0, 0.1, (200, 5))
     noise = random.normal(0.0, 0.02, (200, 2, 5))
     similarities = np.take_along_axis(np.repeat(content[:, None], 2, axis=1), order, 2) + positions + noise
-    found = representation(effects(similarities, order, content, seed=0), 200)
+    found = representation(effects(similarities, order, content, seed=0))
     assert found.verdict == verdict
+
+
+def test_intervals_hold_what_they_promise() -> None:
+    """Where there is no bias, one is found as rarely as 95 % says, with few documents too."""
+    random, found = np.random.default_rng(0), 0
+    for trial in range(300):
+        order = orders(12, 5, 1, seed=trial)
+        low, high = representation(
+            effects(random.normal(0.5, 0.1, order.shape), order, random.normal(size=(12, 5)), seed=trial)
+        ).slope.interval
+        found += not low <= 0 <= high
+    assert found < 300 * 0.09
 
 
 def test_rounding_is_no_bias() -> None:
     order = orders(50, 5, 2, seed=1)
     same = np.full((50, 2, 5), 0.9) + 1e-7 * np.arange(5)
-    assert representation(effects(same, order, np.zeros((50, 5)), seed=0), 50).verdict == "none found"
+    assert representation(effects(same, order, np.zeros((50, 5)), seed=0)).verdict == "none found"
 
 
 def test_vectors_that_are_not_finite_are_left_out_and_said(cls_model, monkeypatch) -> None:
@@ -321,7 +333,7 @@ def test_reading_other_files(tmp_path) -> None:
     pandas = pytest.importorskip("pandas")
     folder = tmp_path / "texts"
     (folder / "sub").mkdir(parents=True)
-    (folder / "README.md").write_text("about the texts", encoding="utf-8")  # beside tables it is no document
+    (folder / "README.md").write_text("about the texts", encoding="utf-8")  # no document
     (folder / "sub" / "b.csv").write_bytes(b'id,text\n1,"two\nlines"\n2,\n3,\xff\n')
     pandas.DataFrame({"text": ["x", None, "y"]}).to_parquet(folder / "c.parquet")
     (folder / "ignored.pdf").write_bytes(b"%PDF")
@@ -353,21 +365,42 @@ def test_reading_what_others_trip_over(tmp_path) -> None:
     assert found.texts == ["hello", "world, again"]
     assert found.names == ["semicolons.csv:?", "semicolons.csv:2"]
     assert found.left_out == {"more cells than the header has": 1}
-    (tmp_path / "quotes.csv").write_text('text\nfine\n"never closed\nlost\n')
-    assert read_texts(tmp_path / "quotes.csv").texts == ["fine"]
+    (tmp_path / "quotes.csv").write_text('text\nfine\n"never closed\nnot lost\n')
+    found = read_texts(tmp_path / "quotes.csv")
+    assert (found.texts, found.left_out) == (["fine", "not lost"], {"no valid CSV": 1})
     (tmp_path / "ids.jsonl").write_text('{"_id": "1"}\n{"_id": "2", "text": "x"}\n{"text": "\\ud800"}\n')
     found = read_texts(tmp_path / "ids.jsonl")
     assert (found.texts, found.left_out) == (["x"], {"missing field 'text'": 1, "invalid UTF-8": 1})
     folder = tmp_path / "folder"
     (folder / "sub.txt").mkdir(parents=True)
-    (folder / "good.jsonl").write_text('"no object"\n{"text": "good"}')
+    (folder / "good.jsonl").write_text('["no object"]\n{"text": "good"}')
     (folder / "broken.parquet").write_text("x")
     (folder / "empty.csv").write_text("")
-    (folder / "dead.txt").symlink_to(folder / "nowhere.txt")
+    (folder / "dead.jsonl").symlink_to(folder / "nowhere.jsonl")
+    (folder / "broken.csv.gz").write_bytes(b"no archive")
+    (folder / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"text": "lost"}' * 99)[:-20])
     found = read_texts(folder)
-    assert (found.texts, found.left_out) == (["good"], {"in files that cannot be read": 1, "not a JSON object": 1})
+    assert (found.texts, found.left_out) == (["good"], {"in files that cannot be read": 3, "not a JSON object": 1})
     with pytest.raises(ValueError, match=r"broken\.parquet"):
         read_texts(folder / "broken.parquet")
+    with pytest.raises(OSError, match=r"broken\.csv\.gz, after line 0: cannot read on"):
+        read_texts(folder / "broken.csv.gz")
+    (folder / "note.txt").write_text("which are the documents?")
+    with pytest.raises(ValueError, match=r"both tables \(.*\) and plain texts \(note\.txt"):
+        read_texts(folder)
+    assert read_texts(folder, source_format="text").texts == ["which are the documents?"]
+
+
+def test_the_field_of_the_text(tmp_path) -> None:
+    """By default `text`, or the only one there is."""
+    (tmp_path / "title.csv").write_text("title\nhello you\n")
+    assert read_texts(tmp_path / "title.csv").texts == ["hello you"]
+    (tmp_path / "strings.jsonl").write_text('"a"\n"b"\n')
+    assert read_texts(tmp_path / "strings.jsonl").texts == ["a", "b"]
+    (tmp_path / "urls.jsonl").write_text('{"url": "http://x"}\n{"text": "y", "id": 0}\n{"text": "z", "id": 1}\n')
+    found = read_texts(tmp_path / "urls.jsonl")
+    assert (found.names, found.texts) == (["urls.jsonl:0", "urls.jsonl:1"], ["y", "z"])
+    assert found.left_out == {"missing field 'text'": 1}
 
 
 def test_parquet_in_another_encoding(tmp_path) -> None:
@@ -379,6 +412,10 @@ def test_parquet_in_another_encoding(tmp_path) -> None:
     parquet.write_table(pyarrow.table({"text": column}), tmp_path / "bad.parquet")
     found = read_texts(tmp_path / "bad.parquet")
     assert (found.texts, found.left_out) == (["fine"], {"invalid UTF-8": 1, "missing field 'text'": 1})
+    dates = pyarrow.array([10**15, 1], pyarrow.timestamp("ms"))  # of which the first is none that Python has
+    table = pyarrow.table({"text": [b"a", b"b"], "when": dates, "many": [[0.0] * 9] * 2})
+    parquet.write_table(table, tmp_path / "dates.parquet")
+    assert read_texts(tmp_path / "dates.parquet").texts == ["a", "b"]
     dictionary = pyarrow.table({"text": pyarrow.array(["a", "b", "a"]).dictionary_encode()})
     parquet.write_table(dictionary, tmp_path / "dictionary.parquet")
     assert read_texts(tmp_path / "dictionary.parquet").texts == ["a", "b", "a"]

@@ -172,3 +172,31 @@ def test_a_file_that_ends_too_early_stops_the_run(tmp_path) -> None:
 def test_ids_from_lines() -> None:
     row = Row(Place("a.jsonl", 3), {"text": "w1", "year": 1})
     assert RowRules(id_field="@line").document(row).id == "a.jsonl:3"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("id,text,note (a|b|c|d)\n1,x,y\n", ["x"]),
+        ('"a;b;c",text\n1,x\n', ["x"]),
+        ("id;text\n1;x, y\n", ["x, y"]),
+        ("\n\nid,text\n1,x\n", ["x"]),
+        ("text,text\nhello,\n", ["hello"]),
+        ('id,text\n1,"open\n2,b\n3,c\n', [None, "b", "c"]),
+        ('id,text\n1,a\n2,"open', ["a", None]),
+        ('id,text\n1,"Foo" is a book\n2,"two\nlines"\n', ["Foo is a book", "two\nlines"]),
+    ],
+)
+def test_awkward_csv(content, expected, tmp_path) -> None:
+    (tmp_path / "a.csv").write_text(content, newline="")
+    found = list(Source(tmp_path / "a.csv").read())
+    assert [row.fields["text"] if row.fields else None for row in found] == expected
+    assert all("a quote that is never closed" in row.problem for row in found if row.fields is None)
+    lines = content.splitlines()
+    assert all(text is None or text[:3] in lines[row.place.line - 1] for row, text in zip(found, expected, strict=True))
+
+
+def test_csv_in_another_encoding(tmp_path) -> None:
+    (tmp_path / "a.csv").write_bytes("id,text\n1,x\n".encode("utf-16"))
+    with pytest.raises(ValueError, match=r"a\.csv is not in UTF-8"):
+        list(Source(tmp_path / "a.csv").read())

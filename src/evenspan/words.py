@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path, PurePath, PureWindowsPath
+from typing import TYPE_CHECKING
 
-from evenspan.auditing.result import Estimate
 from evenspan.calibration import Calibration
+
+if TYPE_CHECKING:
+    from evenspan.auditing.result import Estimate
 
 DETACHED = " (detached)"
 _DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")

@@ -13,7 +13,7 @@ from sentence_transformers.base.modules import Transformer
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from evenspan.attention import attach, detach, plain_attention, refuse_unknown_scores
+from evenspan.attention import attach, detach, not_compiled, plain_attention, refuse_unknown_scores
 from evenspan.auditing.masses import Totals
 from evenspan.auditing.result import Attention
 from evenspan.baskets import Baskets
@@ -50,6 +50,19 @@ def observed_attention(
     output, weights = plain_attention(module, query, key, value, attention_mask, **kwargs)
     if observed_pass is None:
         return output, weights
+    return _observed(module, output, query, key, value, observed_pass, kwargs), weights
+
+
+@not_compiled
+def _observed(
+    module: nn.Module,
+    output: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    observed_pass: ObservedPass,
+    kwargs: dict[str, Any],
+) -> Tensor:
     baskets, calibration = observed_pass.baskets, observed_pass.calibration
     refuse_unknown_scores(key, baskets, kwargs)
     scaling, softcap = kwargs.get("scaling"), kwargs.get("softcap")
@@ -61,7 +74,7 @@ def observed_attention(
             masses = calibrated_masses(masses, plan_of(calibration, baskets))
             output = replace_rows(output, query, key, value, baskets, calibration, scale, softcap)
     observed_pass.masses[module] = masses
-    return output, weights
+    return output
 
 
 class Observer:

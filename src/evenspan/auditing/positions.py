@@ -8,6 +8,7 @@ segment that is like the others of its document is like the whole of it wherever
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ Array = NDArray[np.float64]
 RESAMPLES = 1000
 # In standard deviations of what content makes: what is less is not called a bias, what is more is called strong.
 _SMALLEST, _STRONG = 0.1, 0.5
+_NORMAL = 1.959964  # the 97.5th percentile of the normal distribution
 
 
 def orders(documents: int, segments: int, versions: int, seed: int) -> NDArray[np.int64]:
@@ -40,10 +42,12 @@ class Effects:
     Attributes:
         positions: the similarity at each position of a segment of average content.  # (1 + resamples, positions)
         spread: the standard deviation of what content makes, inside of a document.  # (1 + resamples,)
+        documents: how many there are.
     """
 
     positions: Array
     spread: Array
+    documents: int
 
     @property
     def slope(self) -> Array:
@@ -105,24 +109,35 @@ def effects(similarities: Array, order: NDArray[np.int64], alike: Array, seed: i
     mean = weights @ similarities.mean(axis=(1, 2)) / documents
     content = y - found[0]  # what position does not explain
     spread = np.sqrt(weights @ (content * content).sum(axis=(1, 2)) / (rows * (count - 1)))
-    return Effects(found + mean[:, None], spread)
+    return Effects(found + mean[:, None], spread, documents)
 
 
-def representation(found: Effects, documents: int) -> Representation:
+def representation(found: Effects) -> Representation:
     """The figures with their intervals, and what they say."""
-    slope, primacy, recency = (estimate(values) for values in (found.slope, found.primacy, found.recency))
+
+    def told(values: Array) -> Estimate:
+        return estimate(values, found.documents)
+
+    slope, primacy, recency = (told(values) for values in (found.slope, found.primacy, found.recency))
     spread = np.maximum(found.spread, 1e-5)  # less is rounding
-    relative = estimate(found.slope / spread)
-    ends = estimate((found.primacy + found.recency) / 2 / spread)
+    relative = told(found.slope / spread)
+    ends = told((found.primacy + found.recency) / 2 / spread)
     bias, degree = _verdict(relative, ends, primacy, recency)
-    positions = tuple(estimate(found.positions[:, place]) for place in range(found.positions.shape[1]))
-    return Representation(documents, positions, slope, primacy, recency, relative, bias, degree)
+    positions = tuple(told(found.positions[:, place]) for place in range(found.positions.shape[1]))
+    return Representation(found.documents, positions, slope, primacy, recency, relative, bias, degree)
 
 
-def estimate(values: Array) -> Estimate:
-    """The sample's own value, with the middle 95 % of the resampled ones."""
-    low, high = np.percentile(values[1:], [2.5, 97.5])
-    return Estimate(float(values[0]), (float(low), float(high)))
+def estimate(values: Array, documents: int) -> Estimate:
+    """The sample's own value, with the middle 95 % of the resampled ones, widened for what few documents do not show."""
+    low, high = np.percentile(values[1:], [2.5, 97.5]) - values[0]
+    wider = _student(documents - 1) / _NORMAL * math.sqrt(documents / (documents - 1))
+    return Estimate(float(values[0]), (float(values[0] + wider * low), float(values[0] + wider * high)))
+
+
+def _student(freedom: int) -> float:
+    """The 97.5th percentile of Student's t, by the first terms of its expansion; 0.1 % off at nine degrees of freedom."""
+    z = _NORMAL
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def _verdict(relative: Estimate, ends: Estimate, primacy: Estimate, recency: Estimate) -> tuple[Bias, Degree | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ from evenspan.corpus.documents import LINE_ID, BadRowError, Row, RowRules, kind_
 from evenspan.corpus.sources import Source
 
 _NAMES = ("_id", "id", "name", "title")
+_AHEAD = 100  # rows that are looked at to find the field of the text
 _UNREADABLE = "in files that cannot be read"
 
 
@@ -29,7 +31,7 @@ class Texts:
         if not self.left_out:
             return ""
         total = sum(self.left_out.values())
-        reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.most_common())
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in self.left_out.most_common())
         return f"{total} of {total + self.found} rows were left out: {reasons}."
 
 
@@ -53,10 +55,12 @@ def read_texts(
     and left out.
     """
     found, kept, draw = Texts(), _Sample(sample), random.Random(seed)  # noqa: S311
-    source = Source(str(location), source_format, text_field=column or "text", id_field="_id")
+    source = Source(str(location), source_format, text_field=column or "text", id_field="_id", wanted=_NAMES)
     single = Path(location).is_file()
     failures: list[Exception] = []
+    parts = 0
     for name, rows in source.parts():
+        parts += 1
         try:
             for row, text in _texts(name, rows, column, found.left_out):
                 found.found += 1
@@ -64,7 +68,7 @@ def read_texts(
         except (OSError, ValueError) as error:
             failures.append(error)
             found.left_out[_UNREADABLE] += 1
-    if failures and (single or not found.found):  # one bad file of a folder does not keep the others back
+    if failures and (parts == 1 or not found.found):  # one bad file of a folder does not keep the others back
         raise failures[0]
     if not found.found:
         raise ValueError(f"There is no document in {str(location)!r}. {found.in_words()}".rstrip())
@@ -74,27 +78,27 @@ def read_texts(
 
 def _texts(name: str, rows: Iterable[Row], column: str | None, left_out: Counter[str]) -> Iterator[tuple[Row, str]]:
     """Each row that is a document, and its text; the others are counted."""
-    keys, there = dict[str, None](), False
-    for row in rows:
-        keys |= dict.fromkeys(map(str, row.fields or ()))
-        alone = column is None and "text" not in keys and len(keys) == 1 and not keys.keys() & set(_NAMES)
-        chosen = next(iter(keys)) if alone else column or "text"
-        there = there or chosen in keys
+    rows = iter(rows)
+    ahead = list(itertools.islice(rows, _AHEAD))
+    keys = dict.fromkeys(str(key) for row in ahead for key in row.fields or ())
+    alone = column is None and "text" not in keys and len(keys) == 1
+    chosen = next(iter(keys)) if alone else column or "text"
+    if keys and chosen not in keys:
+        fields = ", ".join(map(repr, keys))
+        raise ValueError(f"{name} has no field {chosen!r}: choose with --field, the fields are {fields}.")
+    rules = RowRules(chosen, LINE_ID, metadata=())
+    for row in itertools.chain(ahead, rows):
         try:
-            text = RowRules(chosen, LINE_ID, metadata=()).document(row).text
+            yield row, rules.document(row).text
         except BadRowError as error:
             left_out[kind_of(str(error))] += 1
-            continue
-        yield row, text
-    if keys and not there:  # no row at all has it: that is no matter of bad rows
-        fields = ", ".join(map(repr, keys))
-        raise ValueError(f"{name} has no field {column or 'text'!r}: choose with --field, the fields are {fields}.")
 
 
 def _name(row: Row, file: str) -> str:
     """What a document is called: its file, and there its id or its line."""
-    values = (str((row.fields or {}).get(name) or "").strip() for name in _NAMES)
-    value = next(filter(None, values), str(row.place.line))
+    values = ((row.fields or {}).get(name) for name in _NAMES)
+    known = (str(value) for value in values if isinstance(value, (str, int)) and str(value).strip())
+    value = next(known, str(row.place.line))
     name = file if value == row.place.file else f"{file}:{value}"  # a file of plain text is one document
     return name.encode("utf-8", "replace").decode("utf-8")  # no file can hold halves of surrogate pairs
 

@@ -21,6 +21,7 @@ from evenspan.inspection import inspect_model
 from evenspan.models import calibration_of
 
 _FEWEST = 10  # documents with segments, to say anything
+_FEW = 30  # to say it without a warning
 _PACKAGES = ("evenspan", "torch", "transformers", "sentence-transformers", "numpy")
 
 
@@ -100,10 +101,12 @@ def audit(
         if wanted is not None:
             attention, similarities = passes.look(wanted, remarks, size)
     alike = likeness(passes.segments)
-    told, before, after = _effects(plain_similarities, similarities, order, alike, seed, remarks)
-    change = estimate(after.slope - before.slope) if before is not None and after is not None else None
-    plain = View(plain_attention, None if before is None else representation(before, told))
-    calibrated = None if wanted is None else View(attention, None if after is None else representation(after, told))
+    before, after = _effects(plain_similarities, similarities, order, alike, seed, remarks)
+    change = (
+        estimate(after.slope - before.slope, before.documents) if before is not None and after is not None else None
+    )
+    plain = View(plain_attention, None if before is None else representation(before))
+    calibrated = None if wanted is None else View(attention, None if after is None else representation(after))
     setting = _setting(model, document_prompt, batch_size, seed, segments, versions, len(documents))
     return Audit(
         model=str(setting["model"]),
@@ -124,8 +127,8 @@ def _effects(
     alike: NDArray[np.float64],
     seed: int,
     notes: list[str],
-) -> tuple[int, Effects | None, Effects | None]:
-    """How many documents have finite vectors everywhere, and what is estimated from them, plain and calibrated."""
+) -> tuple[Effects | None, Effects | None]:
+    """What is estimated from the documents that have finite vectors everywhere, plain and calibrated."""
     both = plain if calibrated is None else np.concatenate([plain, calibrated], axis=1)
     finite: NDArray[np.bool_] = np.asarray(np.isfinite(both).all(axis=(1, 2)))
     if not finite.all():
@@ -135,10 +138,12 @@ def _effects(
         )
     documents = int(finite.sum())
     if documents < _FEWEST:
-        return 0, None, None
+        return None, None
+    if documents < _FEW:
+        notes.append(f"Only {documents} documents are in the representation, so its intervals are wide and rough.")
     before = effects(plain[finite], order[finite], alike[finite], seed)
     after = None if calibrated is None else effects(calibrated[finite], order[finite], alike[finite], seed)
-    return documents, before, after
+    return before, after
 
 
 def check_options(sample: int | None, segments: int, versions: int, batch_size: int, seed: int) -> None:

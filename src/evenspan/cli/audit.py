@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from evenspan.calibration import Calibration
 from evenspan.cli.options import MODEL_HELP, calibration, quiet_transformers, write_run
+from evenspan.corpus.formats import FORMATS
 
 
 def add_parser(commands: Any) -> None:
@@ -28,7 +29,7 @@ def add_parser(commands: Any) -> None:
         help="documents: .jsonl, .csv, .tsv, .parquet, .txt or .md, also with .gz or .zst; a folder, a glob, '-' for standard "
         "input, or hf:OWNER/NAME[:CONFIG[:SPLIT]]",
     )
-    parser.add_argument("--format", help="of the texts, where their name does not say: jsonl, csv, tsv, parquet, text")
+    parser.add_argument("--format", choices=FORMATS, help="of the texts, where their name does not say")
     parser.add_argument("--field", metavar="NAME", help="the field of the text (default: text, or the only one)")
     parser.add_argument("--sample", type=int, default=1000, metavar="N", help="documents to look at (default: 1000)")
     parser.add_argument(
@@ -67,10 +68,10 @@ def run(options: argparse.Namespace) -> int:
 
     quiet_transformers()
     check_options(options.sample, options.segments, options.versions, options.batch_size, options.seed)
-    # A wrong file is refused before a model is loaded.
-    found = read_texts(options.texts, options.field, options.sample, options.seed, options.format)
     if options.output is not None:
         options.output.mkdir(parents=True, exist_ok=True)
+    # A wrong file is refused before a model is loaded.
+    found = read_texts(options.texts, options.field, options.sample, options.seed, options.format)
     if found.left_out:
         print(f"evenspan: {found.in_words()}", file=sys.stderr)
     model = load(options.model, **({"device": options.device} if options.device else {}))

@@ -9,6 +9,7 @@ from typing import Any
 
 from evenspan.calibration import Calibration
 from evenspan.cli.options import MODEL_HELP, calibration, quiet_transformers
+from evenspan.corpus.formats import FORMATS
 
 
 def add_parser(commands: Any) -> None:
@@ -48,7 +49,7 @@ def add_parser(commands: Any) -> None:
         help="the other fields to keep, each with its type (bool, int, float, str) where the first 1,000 rows do not show it "
         "(default: all fields)",
     )
-    parser.add_argument("--format", help="of the source, where its name does not say: jsonl, csv, tsv, parquet, text")
+    parser.add_argument("--format", choices=FORMATS, help="of the source, where its name does not say")
     parser.add_argument(
         "--batch-tokens", type=int, default=16_384, metavar="N", help="in a batch, with padding (default: %(default)s)"
     )

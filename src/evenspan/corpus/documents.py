@@ -1,4 +1,4 @@
-"""A document on its way into an index, and the rules that turn a row of a source into one."""
+"""A document, and the rules that turn a row of a source into one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LINE_ID = "@line"
 
 
 class BadRowError(ValueError):
-    """A row that cannot be indexed; the message says why."""
+    """A row that is no document; the message says why."""
 
 
 def kind_of(reason: str) -> str:
     """Why a row cannot be used, without the names and values of this one: to be counted by."""
-    return re.sub(r" in field .*|: .*", "", reason)
+    return re.sub(r" in field .*|^([^':]+): .*", r"\1", reason)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Document:
-    """A row that can be indexed."""
+    """A row that can be used."""
 
     id: str
     text: str
@@ -113,6 +113,8 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     if value is None:
         raise BadRowError(f"missing field {name!r}")
+    if isinstance(value, bytes):  # a column of bytes in a Parquet file
+        value = value.decode("utf-8", "surrogateescape")
     if not isinstance(value, str):
         raise BadRowError(f"field {name!r} is not text")
     _check_utf8(name, value)

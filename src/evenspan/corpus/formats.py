@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import gzip
 import io
-import itertools
 import json
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
+from evenspan.corpus.csv_rows import read_csv
 from evenspan.corpus.documents import Place, Row
 
 PLAIN_TEXT = "text"
@@ -28,8 +26,22 @@ _SUFFIXES = {
 }
 _COMPRESSED = (".gz", ".zst")
 _PARQUET_ROWS = 256
-_SEPARATORS = ",;\t|"  # that which the header has most of; the first where it has none
-Reader = Callable[[IO[bytes], str, int, "tuple[str, str] | None"], Iterator[Row]]
+
+
+class Reading(Protocol):
+    """What a reader must know: fields, the longest text, and which other fields are wanted (None: all)."""
+
+    @property
+    def text_field(self) -> str: ...  # noqa: D102
+    @property
+    def id_field(self) -> str: ...  # noqa: D102
+    @property
+    def max_chars(self) -> int: ...  # noqa: D102
+    @property
+    def wanted(self) -> tuple[str, ...] | None: ...  # noqa: D102
+
+
+Reader = Callable[[IO[bytes], str, Reading], Iterator[Row]]
 
 
 def file_format(path: Path) -> str | None:
@@ -52,7 +64,8 @@ def decompressed(file: IO[bytes], name: str) -> IO[bytes]:
     return file
 
 
-def _read_jsonl(file: IO[bytes], name: str, max_chars: int, _: tuple[str, str] | None) -> Iterator[Row]:
+def _read_jsonl(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
+    max_chars = source.max_chars
     for number, line in _lines(file, name, max_chars):
         place, position = Place(name, number), _position(file)
         if line is None:
@@ -70,6 +83,8 @@ def _read_jsonl(file: IO[bytes], name: str, max_chars: int, _: tuple[str, str] |
         except (ValueError, RecursionError):
             yield Row(place, None, "no valid JSON", position)
             continue
+        if isinstance(fields, str):
+            fields = {source.text_field: fields}
         if isinstance(fields, dict):
             yield Row(place, fields, None, position)
         else:
@@ -80,58 +95,25 @@ def _lines(file: IO[bytes], name: str, max_chars: int) -> Iterator[tuple[int, by
     """Number and content of every line; None for one that is too long to be worth keeping."""
     limit = 6 * max_chars + (1 << 20)  # \uXXXX takes six bytes; other fields need room too
     content, number = decompressed(file, name), 0
-    try:
-        while line := content.readline(limit):
-            number += 1
-            if len(line) < limit or line.endswith(b"\n"):
-                yield number, line
-                continue
-            while rest := content.readline(limit):
-                if rest.endswith(b"\n"):
-                    break
-            yield number, None
-    except (EOFError, OSError, zlib.error) as error:
-        raise OSError(f"{name}, after line {number}: cannot read on: {error}") from error
-
-
-def _read_csv(
-    file: IO[bytes], name: str, max_chars: int, _: tuple[str, str] | None, separators: str = _SEPARATORS
-) -> Iterator[Row]:
-    csv.field_size_limit(max(csv.field_size_limit(), min(6 * max_chars, 2**31 - 1)))
-    # Bytes that are no UTF-8 become lone surrogates, by which the rules for rows know them.
-    text = io.TextIOWrapper(decompressed(file, name), "utf-8-sig", errors="surrogateescape", newline="")
-    first = text.readline()
-    separator = max(separators, key=first.count)
-    # Strict: behind a quote that is never closed lenient reading finds one endless cell.
-    reader = csv.reader(itertools.chain([first], text), delimiter=separator, strict=True)
-    try:
-        header = next(reader, [])
-    except csv.Error as error:
-        raise ValueError(f"{name}: the header is no valid CSV: {error}") from error
-    before = reader.line_num
-    while True:
-        place = Place(name, before + 1)
-        try:
-            cells = next(reader)
-        except StopIteration:
-            break
-        except csv.Error as error:
-            yield Row(place, None, f"no valid CSV: {error}", _position(file))
-            before = reader.line_num
+    while line := content.readline(limit):
+        number += 1
+        if len(line) < limit or line.endswith(b"\n"):
+            yield number, line
             continue
-        except (EOFError, OSError, zlib.error) as error:
-            raise OSError(f"{name}, after line {before}: cannot read on: {error}") from error
-        before = reader.line_num
-        if len(cells) > len(header):
-            yield Row(place, None, "more cells than the header has", _position(file))
-        elif cells:
-            # An empty cell is a value that is not there.
-            fields = {key: cell or None for key, cell in itertools.zip_longest(header, cells, fillvalue="")}
-            yield Row(place, fields, None, _position(file))
-    text.detach()
+        while rest := content.readline(limit):
+            if rest.endswith(b"\n"):
+                break
+        yield number, None
 
 
-def _read_parquet(file: IO[bytes], name: str, max_chars: int, _: tuple[str, str] | None) -> Iterator[Row]:  # noqa: ARG001
+def _read_csv(file: IO[bytes], name: str, source: Reading, separators: str | None = None) -> Iterator[Row]:
+    content = decompressed(file, name)
+    given = {} if separators is None else {"separators": separators}
+    for place, fields, problem in read_csv(content, name, source.max_chars, source.text_field, **given):
+        yield Row(place, fields, problem, _position(file))
+
+
+def _read_parquet(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
     try:
         import pyarrow.parquet as parquet
     except ImportError as error:
@@ -142,8 +124,11 @@ def _read_parquet(file: IO[bytes], name: str, max_chars: int, _: tuple[str, str]
         opened, number = parquet.ParquetFile(file), 0
     except (ValueError, OSError) as error:
         raise ValueError(f"{name} is no Parquet file: {error}") from error
-    rows = max(1, opened.metadata.num_rows)
-    for batch in opened.iter_batches(batch_size=_PARQUET_ROWS):
+    rows, there = max(1, opened.metadata.num_rows), opened.schema_arrow.names
+    wanted = None
+    if source.wanted is not None and source.text_field in there:
+        wanted = [one for one in there if one in (source.text_field, *source.wanted)]
+    for batch in opened.iter_batches(batch_size=_PARQUET_ROWS, columns=wanted):
         for index in range(batch.num_rows):
             number += 1
             place, position = Place(name, number), size * number // rows
@@ -151,12 +136,14 @@ def _read_parquet(file: IO[bytes], name: str, max_chars: int, _: tuple[str, str]
                 fields = {field: batch.column(at)[index].as_py() for at, field in enumerate(batch.schema.names)}
             except UnicodeDecodeError:
                 yield Row(place, None, "invalid UTF-8", position)
-                continue
-            yield Row(place, fields, None, position)
+            except (ValueError, OverflowError) as error:  # such as a date that Python does not have
+                yield Row(place, None, f"a value that cannot be read: {error}", position)
+            else:
+                yield Row(place, fields, None, position)
 
 
-def _read_text(file: IO[bytes], name: str, max_chars: int, names: tuple[str, str] | None) -> Iterator[Row]:
-    id_field, text_field = names or ("id", "text")
+def _read_text(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
+    max_chars = source.max_chars
     limit = 4 * max_chars + 3
     content = decompressed(file, name).read(limit + 1)
     place = Place(name, 1)
@@ -164,7 +151,7 @@ def _read_text(file: IO[bytes], name: str, max_chars: int, names: tuple[str, str
         yield Row(place, None, f"text longer than {max_chars:,} characters", len(content))
         return
     try:
-        yield Row(place, {id_field: name, text_field: content.decode("utf-8-sig")}, None, len(content))
+        yield Row(place, {source.id_field: name, source.text_field: content.decode("utf-8-sig")}, None, len(content))
     except UnicodeDecodeError:
         yield Row(place, None, "invalid UTF-8", len(content))
 

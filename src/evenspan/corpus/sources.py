@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ class Source:
         text_field: the field into which the content of a plain-text file goes.
         id_field: the field into which its path goes.
         max_chars: how much of a line is worth reading.
+        wanted: the other fields that are looked at, where a format can leave some out; None for all.
     """
 
     location: str | os.PathLike[str] | Iterable[Mapping[str, Any]]
@@ -35,6 +37,7 @@ class Source:
     text_field: str = "text"
     id_field: str = "id"
     max_chars: int = 10_000_000
+    wanted: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
@@ -71,9 +74,13 @@ class Source:
                 yield Row(row.place, row.fields, row.problem, before + row.position)
 
     def _rows(self, file: Any, name: str, kind: str) -> Iterator[Row]:
-        if kind == PLAIN_TEXT:
-            return READERS[kind](file, name, self.max_chars, (self.id_field, self.text_field))
-        return READERS[kind](file, name, self.max_chars, None)
+        line = 0
+        try:
+            for row in READERS[kind](file, name, self):
+                line = row.place.line
+                yield row
+        except (EOFError, OSError, zlib.error) as error:  # cut off, or no archive at all
+            raise OSError(f"{name}, after line {line}: cannot read on: {error}") from error
 
     def _read_other(self) -> Iterator[Row]:
         if self.location == STDIN:
@@ -114,17 +121,30 @@ class Source:
         return self._of_folder([(str(match), match) for match in matches], text)
 
     def _of_folder(self, found: list[tuple[str, Path]], where: str) -> list[tuple[str, Path, str]]:
-        kinds = {name: self.format or file_format(path) for name, path in found}
+        kinds = {name: file_format(path) for name, path in found}
+        if self.format is not None:
+            chosen = [one for one in found if kinds[one[0]] == self.format] or found
+            return [(name, path, self.format) for name, path in chosen]
         listed = [(name, path, kind) for name, path in found if (kind := kinds[name]) is not None]
-        tables = [entry for entry in listed if entry[2] != PLAIN_TEXT]
         # A README beside the data is no document.
-        chosen = tables or listed
-        if not chosen:
+        listed = [one for one in listed if not _about(one[1])] or listed
+        tables = [name for name, _, kind in listed if kind != PLAIN_TEXT]
+        texts = [name for name, _, kind in listed if kind == PLAIN_TEXT]
+        if tables and texts:
+            raise ValueError(
+                f"{where} holds both tables ({tables[0]}, …) and plain texts ({texts[0]}, …): say with a format or a "
+                "pattern which of them are the documents."
+            )
+        if not listed:
             raise FileNotFoundError(
                 f"{where} holds no file that can be read: they end in .jsonl, .csv, .tsv, .parquet, .txt or .md, "
                 "also with .gz or .zst; for other names say which format it is."
             )
-        return chosen
+        return listed
+
+
+def _about(path: Path) -> bool:
+    return path.name.upper().startswith(("README", "LICENSE", "LICENCE", "CHANGELOG", "NOTICE"))
 
 
 def _hidden(path: Path, folder: Path) -> bool:

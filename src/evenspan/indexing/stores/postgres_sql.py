@@ -73,5 +73,6 @@ def condition(where: Filter) -> tuple[sql.Composable, list[Any]]:
         return sql.SQL("({} = ANY(%s))").format(column), [list(where.values)]
     assert isinstance(where, Comparison)  # noqa: S101
     # By code points, as in the other stores, and not by the language of the database.
-    compared = '({} COLLATE "C" {} %s)' if isinstance(where.value, str) else "({} {} %s)"
+    ordered = isinstance(where.value, str) and where.sign not in ("=", "!=")
+    compared = '({} COLLATE "C" {} %s)' if ordered else "({} {} %s)"
     return sql.SQL(compared).format(column, sql.SQL(_SIGNS[where.sign])), [where.value]
