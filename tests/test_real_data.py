@@ -105,4 +105,4 @@ def test_controls_of_the_audit(report) -> None:
     assert abs(averaged.plain.representation.relative_slope.value) < 0.2 * abs(real.relative_slope.value)
     for name, one in (("cls", real), ("cls, words shuffled", control), ("mean", averaged.plain.representation)):
         report(f"audit of newwiki-long-en, {name}, slope downwards: {-one.slope.value:.4f}")
-        report(f"… in standard deviations of what content makes: {-one.relative_slope.value:.2f}")
+        report(f"audit of newwiki-long-en, {name}, in standard deviations of content: {-one.relative_slope.value:.2f}")
