@@ -44,7 +44,7 @@ def test_a_killed_worker_and_an_index_equal_to_that_of_one_process(tmp_path) -> 
 
 
 def wait_for_a_shard(store: str, driver: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 400
     while driver.poll() is None and time.monotonic() < deadline:
         try:
             with evenspan.open_index(store) as index:
@@ -52,5 +52,5 @@ def wait_for_a_shard(store: str, driver: subprocess.Popen[bytes]) -> None:
                     return
         except (OSError, ValueError):  # not there yet
             pass
-        time.sleep(0.05)
+        time.sleep(0.2)
     raise AssertionError((driver.stderr.read() if driver.poll() is not None else b"nothing was committed").decode())
