@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from evenspan.indexing.catalogue import ROWS, Written
 from evenspan.indexing.columns import TYPES, Columns
-from evenspan.indexing.filters import Both, Comparison, Either, Filter, IsNull, Not, OneOf, Value
+from evenspan.indexing.filters import Both, Either, Filter, IsNull, Not, OneOf, Value
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
 from evenspan.indexing.stores.folder import FolderStore
@@ -229,7 +229,6 @@ def _condition(where: Filter) -> str:
         return f"({column} IS NULL)"
     if isinstance(where, OneOf):
         return f"({column} IN ({', '.join(map(_literal, where.values))}))"
-    assert isinstance(where, Comparison)  # noqa: S101
     return f"({column} {where.sign} {_literal(where.value)})"
 
 
