@@ -1,8 +1,8 @@
 """The same pipeline on Ray Data: many GPUs, many machines.
 
 The driver reads the source and cuts shards; actors, each with the model loaded once, encode them and write them to the
-store; the driver commits what they wrote. A shard is a block, so Ray repeats it as a whole when a worker dies; when the
-driver dies, what was not committed does not count, and the same command goes on.
+store; the driver commits what they wrote. A shard is one row, so Ray repeats it as a whole when a worker dies; when the driver
+dies, what was not committed does not count, and the same command goes on.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
+import pyarrow.ipc
 
 from evenspan.indexing.catalogue import Written
 from evenspan.indexing.columns import with_vectors
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from evenspan.indexing.running import IndexOptions
 
 _ROUND_CHARACTERS = 500_000_000  # texts that wait in Ray's object store at a time
-_NUMBER, _TOKENS = "_number", "_tokens"
+_NUMBER, _TOKENS, _SHARD = "_number", "_tokens", "shard"
 
 
 class ShardEncoder:
@@ -54,6 +55,8 @@ class ShardEncoder:
 
     def __call__(self, block: Any) -> Any:
         """Encode and write one shard; returns what the driver needs to commit it."""
+        (packed,) = block[_SHARD]
+        block = pyarrow.ipc.open_stream(packed.as_buffer()).read_all()
         (number,) = block[_NUMBER].unique().to_pylist()
         tokens = block[_TOKENS].to_pylist()
         vectors = self._encoder.encode(block["text"].to_pylist(), tokens)
@@ -110,7 +113,7 @@ def _run_round(
                 "batch_tokens": options.batch_tokens,
             },
         ),
-        batch_size=None,  # a block is a shard
+        batch_size=1,  # a shard; whole blocks are not to be had on GPUs
         batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=workers),
         num_gpus=gpus,
@@ -127,9 +130,14 @@ def _run_round(
 
 
 def _block(number: int, shard: Shard) -> Any:
-    block = shard.table(keep_text=True)
-    block = block.append_column(_NUMBER, pyarrow.array(itertools.repeat(number, len(block)), size=len(block)))
-    return block.append_column(_TOKENS, pyarrow.array(shard.tokens))
+    """A shard as one row: Ray puts rows together and takes them apart as it likes."""
+    table = shard.table(keep_text=True)
+    table = table.append_column(_NUMBER, pyarrow.array(itertools.repeat(number, len(table)), size=len(table)))
+    table = table.append_column(_TOKENS, pyarrow.array(shard.tokens))
+    packed = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(packed, table.schema) as stream:
+        stream.write_table(table)
+    return pyarrow.table({_SHARD: pyarrow.array([packed.getvalue().to_pybytes()], pyarrow.large_binary())})
 
 
 def _resources(ray: Any, shards: int, options: IndexOptions) -> tuple[int, float, float]:
