@@ -230,9 +230,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    with tempfile.TemporaryDirectory(prefix="index", ignore_cleanup_errors=True) as name:
+    options.output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="index", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary)
         for part in options.parts:
-            folder = Path(name)
             if part == "throughput":
                 lines = throughput(folder, options.documents, options.repeats)
             elif part == "memory":
@@ -244,7 +245,8 @@ def main() -> None:
                 parser.error(f"there is no part {part!r}")
             text = "\n".join(lines) + "\n"
             print(text, flush=True)
-            (options.output / f"index_{part}.md").write_text(text, encoding="utf-8")
+            name = f"index_{part}_texts.md" if part == "search" and options.texts else f"index_{part}.md"
+            (options.output / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 import evenspan
+import evenspan.indexing.planning
 from evenspan.cli import main
 from evenspan.indexing.batches import DocumentEncoder
 from evenspan.indexing.planning import ShardSize
@@ -284,6 +285,17 @@ def test_awkward_column_names(index, store) -> None:
     assert content(**store)["1"][1] == {
         "a_b__DROP": 1, "metadata_vector": "v", "a_b": 2, "metadata_key": "k", "Größe": 1.5, "metadata__x": '[1, {"y": 2}]',
     }  # fmt: skip
+
+
+def test_a_field_that_comes_late_gets_a_column(index, store, model, monkeypatch) -> None:
+    monkeypatch.setattr(evenspan.indexing.planning, "_ROWS", 20)  # the first rows settle the columns
+    entries = rows(60)
+    entries[50]["seen"] = "late"
+    index(entries)
+    assert [name for name, (_, metadata, _) in content(**store).items() if "seen" in metadata] == ["d50"]
+    with evenspan.open_index(model=model, **store) as opened:
+        assert [hit.id for hit in opened.search("w1", where="seen = 'late'")] == ["d50"]
+        assert len(opened.search("w1", k=100, where="seen is null")) == 59
 
 
 def test_texts_can_be_left_out(index, store, model) -> None:

@@ -70,6 +70,7 @@ class LanceStore(FolderStore):
         super().start(settings)
 
     def set_columns(self, columns: Columns) -> None:  # noqa: D102
+        self._table.checkout_latest()  # writers open the table for themselves
         missing = [(name, kind) for name, kind in columns.items() if name not in self._table.schema.names]
         if missing:
             self._table.add_columns(pyarrow.schema([pyarrow.field(name, TYPES[kind]) for name, kind in missing]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from evenspan.indexing.columns import RESERVED, Columns, vectors_of
 from evenspan.indexing.filters import Filter
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, Store, hits
-from evenspan.indexing.stores.postgres_sql import about, condition, connect, insist, shards
+from evenspan.indexing.stores.postgres_sql import Result, about, condition, connect, insist, shards
 
 try:
     import psycopg
@@ -80,6 +81,8 @@ class PostgresStore(Store):
             raise ValueError(f"A table needs a name of at most 40 letters, digits and underscores, not {table!r}.")
         self._address, self.table, self._write = address, table, write
         self.location = f"PostgreSQL table {table}"
+        # One thread looks documents up while another writes; only one of them may connect again.
+        self._turn = threading.RLock()
         self._connection = connect(address)
         try:
             self._prepare(replace)
@@ -129,7 +132,11 @@ class PostgresStore(Store):
             return cursor.fetchall() if cursor.description is not None else []
 
     def _ask(self, statement: Any, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return insist(lambda: self._run(statement, values), self._reconnect)
+        return self._insist(lambda: self._run(statement, values))
+
+    def _insist(self, action: Callable[[], Result]) -> Result:
+        with self._turn:
+            return insist(action, self._reconnect)
 
     def _reconnect(self) -> None:
         self._connection.close()
@@ -218,7 +225,7 @@ class PostgresStore(Store):
                 self._run("SET LOCAL maintenance_work_mem = '512MB'")
                 self._run(statement)
 
-        insist(build, self._reconnect)
+        self._insist(build)
 
     def _indexed(self, dimensions: int) -> sql.Composable:
         """What the index is built on: the vectors, or their half-precision form where they are too long."""
@@ -254,7 +261,7 @@ class PostgresStore(Store):
 
         found = []
         for vector in vectors:
-            rows = insist(lambda one=vector: run(one), self._reconnect)  # type: ignore[misc]
+            rows = self._insist(lambda one=vector: run(one))  # type: ignore[misc]
             listed = [dict(zip(["id", *names], row[:-1], strict=True)) for row in rows]
             found.append(hits(listed, [row[-1] for row in rows]))
         return found
