@@ -88,7 +88,7 @@ def main() -> None:
         shard = str(max(1, options.documents // 40))
         lines = [
             f"{options.documents:,} documents of 30 to 400 words in 40 shards, a random model of {options.layers} layers × "
-            f"{options.width}, calibrated, float32, {device}. Times are of the whole command, with starting Ray and loading the model.",
+            f"{options.width}, calibrated, float32, {device}. Times: the whole command, from starting Python on.",
             "",
             "| run | time | worker on a GPU | index |",
             "|---|---|---|---|",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
 
 import indexes
@@ -53,6 +54,19 @@ def test_every_format(tmp_path) -> None:
     with pytest.raises(ValueError, match="does not say what it holds"):
         read(tmp_path / "noname")
     assert read(tmp_path / "noname", format="jsonl") == EXPECTED
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+def test_standard_input_may_be_compressed(tmp_path, monkeypatch, ending: str) -> None:
+    lines = "".join(json.dumps(one) + "\n" for one in rows(20)).encode()
+    path = tmp_path / "piped"
+    if ending == ".zst":
+        zstd(path, lines)
+    else:
+        path.write_bytes(gzip.compress(lines) if ending else lines)
+    with path.open() as piped:
+        monkeypatch.setattr(sys, "stdin", piped)
+        assert read("-") == EXPECTED
 
 
 def test_folders_globs_and_rows(tmp_path) -> None:

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from evenspan.auditing.documents import read, truncation
+from evenspan.auditing.documents import Document, read, truncation
 from evenspan.auditing.passes import Passes
 from evenspan.auditing.positions import Effects, effects, estimate, likeness, orders, representation
 from evenspan.auditing.result import Attention, Audit, View
+from evenspan.auditing.sampling import sampled
 from evenspan.baselines import document_module, room_for_text
 from evenspan.calibration import Calibration
 from evenspan.inspection import inspect_model
@@ -67,30 +68,13 @@ def audit(
     if isinstance(texts, str):
         raise TypeError("texts must be a list of documents, not one string.")
     check_options(sample, segments, versions, batch_size, seed)
-    if calibration is not None and calibration != "none" and not isinstance(calibration, Calibration):
-        raise TypeError(
-            f"calibration must be a Calibration, 'none' or None, not {calibration!r}; see Calibration.parse."
-        )
+    wanted = _wanted(model, calibration)
     remarks = list(notes)
-    texts, names = _sampled(list(texts), names, sample, seed, remarks)
-    own = calibration_of(model) if calibration is None else None
-    wanted = calibration if isinstance(calibration, Calibration) else own
-    if wanted is not None and not (found := inspect_model(model, wanted)).calibratable:
-        raise ValueError(found.reason)
+    texts, names = sampled(list(texts), names, sample, seed, remarks)
     size = (wanted or Calibration()).basket_size
     room = room_for_text(model, document_prompt)
     documents = read(model, names, texts, room, segments)
-    cut = [number for number, document in enumerate(documents) if document.segments]
-    if len(cut) < _FEWEST:
-        remarks.append(
-            f"Only {len(cut)} of {len(documents)} documents are long enough to be cut into {segments} segments: too few to say "
-            "how positions are reflected. On short texts there is little for a position to be late in."
-        )
-        cut = []
-    elif len(cut) < len(documents):
-        remarks.append(
-            f"{len(documents) - len(cut)} documents are too short for segments, and not in the representation."
-        )
+    cut = _with_segments(documents, segments, remarks)
     order = orders(len(cut), segments, versions, seed)
     passes = Passes(model, document_prompt, batch_size, progress, documents, cut, order)
     similarities: NDArray[np.float64] | None = None
@@ -118,6 +102,35 @@ def audit(
         notes=tuple(dict.fromkeys(remarks)),
         setting=setting,
     )
+
+
+def _wanted(model: SentenceTransformer, calibration: Calibration | Literal["none"] | None) -> Calibration | None:
+    """The setting to compare with, which the model must be able to take."""
+    if calibration is not None and calibration != "none" and not isinstance(calibration, Calibration):
+        raise TypeError(
+            f"calibration must be a Calibration, 'none' or None, not {calibration!r}; see Calibration.parse."
+        )
+    own = calibration_of(model) if calibration is None else None
+    wanted = calibration if isinstance(calibration, Calibration) else own
+    if wanted is not None and not (found := inspect_model(model, wanted)).calibratable:
+        raise ValueError(found.reason)
+    return wanted
+
+
+def _with_segments(documents: Sequence[Document], segments: int, notes: list[str]) -> list[int]:
+    """The documents that are long enough for segments; none if they are too few."""
+    cut = [number for number, document in enumerate(documents) if document.segments]
+    if len(cut) < _FEWEST:
+        notes.append(
+            f"Only {len(cut)} of {len(documents)} documents are long enough to be cut into {segments} segments: too few to say "
+            "how positions are reflected. On short texts there is little for a position to be late in."
+        )
+        return []
+    if len(cut) < len(documents):
+        notes.append(
+            f"{len(documents) - len(cut)} documents are too short for segments, and not in the representation."
+        )
+    return cut
 
 
 def _effects(
@@ -154,33 +167,6 @@ def check_options(sample: int | None, segments: int, versions: int, batch_size: 
         raise ValueError(f"segments must be at least 2 and versions at least 1, not {segments} and {versions}.")
     if batch_size < 1 or seed < 0:
         raise ValueError(f"batch_size must be at least 1 and seed at least 0, not {batch_size} and {seed}.")
-
-
-def _sampled(
-    texts: Sequence[str], names: Sequence[str] | None, sample: int | None, seed: int, notes: list[str]
-) -> tuple[list[str], list[str]]:
-    """The documents to look at, in their own order; what is no text or empty is left out and counted."""
-    if names is not None and len(names) != len(texts):
-        raise ValueError(f"There are {len(names)} names for {len(texts)} texts.")
-    usable = [number for number, text in enumerate(texts) if isinstance(text, str) and text.strip() and _storable(text)]
-    if len(usable) < len(texts):
-        notes.append(
-            f"{len(texts) - len(usable)} of {len(texts)} texts are empty, no text, or not UTF-8, and were left out."
-        )
-    if not usable:
-        raise ValueError("There is no text to look at: texts must hold at least one document.")
-    if sample is not None and sample < len(usable):
-        drawn = np.random.default_rng(seed).choice(len(usable), size=sample, replace=False)
-        notes.append(f"A sample of {sample} of {len(usable)} documents.")
-        usable = [usable[number] for number in sorted(drawn)]
-    chosen = list(names) if names is not None else range(len(texts))
-    safe = [str(chosen[number]).encode("utf-8", "replace").decode("utf-8") for number in usable]
-    return [texts[number] for number in usable], safe
-
-
-def _storable(text: str) -> bool:
-    """Whether a text has no halves of surrogate pairs, which tokenizers and files refuse."""
-    return text.encode("utf-8", "replace").decode("utf-8") == text
 
 
 def _setting(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from evenspan.auditing.result import UNLIMITED, Audit, Representation, Truncation
+from evenspan.auditing.result import UNLIMITED, Audit, Estimate, Representation, Truncation
 from evenspan.words import count, interval, method_name, share, signed
 
 Tone = Literal["good", "bad", "neutral"]
@@ -109,10 +109,14 @@ def _table(plain: Representation, calibrated: Representation | None) -> list[str
     head += f"{'slope':>10}{'primacy':>10}{'recency':>10}  verdict"
     lines = [head]
     for name, side in sides:
-        cells = "".join(f"{one.value:>8.3f}" for one in side.positions)
-        figures = "".join(f"{one.value:>+10.3f}" for one in (side.slope, side.primacy, side.recency))
+        cells = "".join(f"{_rounded(one):>8.3f}" for one in side.positions)
+        figures = "".join(f"{_rounded(one):>+10.3f}" for one in (side.slope, side.primacy, side.recency))
         lines.append(f"{name:<12}{cells}{figures}  {side.verdict}")
     return lines
+
+
+def _rounded(one: Estimate) -> float:
+    return round(one.value, 3) + 0.0  # not -0.000
 
 
 def _attention(audit: Audit) -> list[str]:

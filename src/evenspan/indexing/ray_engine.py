@@ -74,6 +74,7 @@ def run_on_ray(
     """Encode, write and commit every shard."""
     try:
         import ray
+        import ray.data
     except ImportError as error:
         raise ImportError("engine='ray' needs Ray: pip install 'evenspan[ray]'.") from error
     first = list(itertools.islice(shards, 1))
@@ -83,6 +84,7 @@ def run_on_ray(
     if started:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report to its makers
         ray.init(address=options.address, log_to_driver=False, logging_level=logging.WARNING)
+        _hush()
     try:
         workers, share = _resources(ray, options)
         first += itertools.islice(shards, workers - 1)
@@ -117,6 +119,14 @@ def run_on_ray(
     finally:
         if started:
             ray.shutdown()
+
+
+def _hush() -> None:
+    """Keep Ray Data's news out of the progress bar; its warnings are shown, and everything is in its own log file."""
+    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # that its own bar is off
+    for handler in logging.getLogger("ray.data").handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setLevel(logging.WARNING)
 
 
 @contextlib.contextmanager

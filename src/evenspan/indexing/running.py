@@ -135,19 +135,25 @@ def index(
             run_local(shards, encoder, opened, progress, keep_text=chosen.keep_text)
         encoding = time.perf_counter() - began
         opened.finish()
-        return IndexSummary(
-            store=opened.location,
-            total=opened.count(),
-            added=progress.documents - progress.replaced,
-            replaced=progress.replaced,
-            unchanged=plan.unchanged,
-            tokens=progress.tokens,
-            truncated=progress.truncated,
-            rejected=dict(rejects.reasons),
-            rejects=str(path) if rejects.reasons else None,
-            encoding_seconds=encoding,
-            seconds=time.perf_counter() - began,
-        )
+        return _summary(opened, plan, progress, rejects, encoding, time.perf_counter() - began)
+
+
+def _summary(
+    store: Store, plan: Plan, progress: Progress, rejects: Rejects, encoding: float, seconds: float
+) -> IndexSummary:
+    return IndexSummary(
+        store=store.location,
+        total=store.count(),
+        added=progress.documents - progress.replaced,
+        replaced=progress.replaced,
+        unchanged=plan.unchanged,
+        tokens=progress.tokens,
+        truncated=progress.truncated,
+        rejected=dict(rejects.reasons),
+        rejects=str(rejects.path) if rejects.reasons else None,
+        encoding_seconds=encoding,
+        seconds=seconds,
+    )
 
 
 def _model(
