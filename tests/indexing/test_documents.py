@@ -1,0 +1,169 @@
+"""What a store holds of documents, and how they are batched."""
+
+from __future__ import annotations
+
+import json
+
+import indexes
+import numpy as np
+import tiny
+import torch
+from indexes import content, rows, write_jsonl
+
+import evenspan
+import evenspan.indexing.planning
+from evenspan.indexing.batches import DocumentEncoder
+
+AWKWARD = [
+    "'; DROP TABLE documents; --", '"quotes" and `ticks`', "emoji 😀 and \u202e marks", "%s %(id)s {} \\' \\\\",
+    "line\nbreak\ttab\r\n", " leading and trailing ", "NULL", "日本語", "a" * 1500, "../../etc/passwd", "${HOME}",
+]  # fmt: skip
+
+
+def test_every_document_is_there_with_its_calibrated_vector(index, store, model) -> None:
+    entries = [*rows(40), {"id": "long", "text": tiny.text(200), "year": 1999}]
+    summary = index(entries)
+    assert (summary.total, summary.added, summary.documents, summary.skipped) == (41, 41, 41, 0)
+    found = content(**store)
+    assert {name: (text, metadata) for name, (text, metadata, _) in found.items()} == {
+        one["id"]: (one["text"], {k: v for k, v in one.items() if k not in ("id", "text")}) for one in entries
+    }
+    with evenspan.calibrated(model):
+        expected = model.encode_document([one["text"] for one in entries], normalize_embeddings=True)
+    got = np.array([np.frombuffer(found[one["id"]][2], dtype=np.float32) for one in entries])
+    np.testing.assert_allclose(got, expected, atol=2e-6)
+    assert evenspan.calibration_of(model) is None
+
+
+def test_ids_and_texts_can_contain_anything(index, store, model) -> None:
+    entries = [{"id": text, "text": text, "note": text} for text in AWKWARD]
+    entries.append({"id": "megabyte", "text": "w1 " * 350_000, "note": "long"})
+    index(entries)
+    found = content(**store)
+    assert {name: (text, metadata["note"]) for name, (text, metadata, _) in found.items()} == {
+        one["id"]: (one["text"], one["note"]) for one in entries
+    }
+    assert index(entries).unchanged == len(entries)
+    with evenspan.open_index(model=model, **store) as opened:
+        for text in AWKWARD:
+            quoted = text.replace("'", "''")
+            (result,) = opened.search("w1", where=f"note = '{quoted}'")
+            assert (result.id, result.text) == (text, text)
+            assert opened.search("w1", where=f"note = '{quoted}x'") == []
+
+
+def test_nul_is_kept_or_rejected_with_its_line(index, store, tmp_path) -> None:
+    source = write_jsonl(tmp_path / "corpus.jsonl", [*rows(20), {"id": "nul", "text": "w1 \0 w2"}])
+    summary = index(source)
+    if "table" in store:
+        assert summary.skipped == 1
+        (reject,) = indexes.rejects(summary)
+        assert (reject["line"], reject["id"]) == (21, "nul")
+        assert "NUL" in reject["reason"]
+    else:
+        assert content(**store)["nul"][0] == "w1 \0 w2"
+
+
+def test_metadata_can_be_chosen_and_typed(index, store, tmp_path) -> None:
+    path = tmp_path / "corpus.csv"
+    path.write_text("name,body,year,note,select\n1,w1 w2,2020,x,a b\n2,w3,,y,\n3,w4,soon,z,c\n", encoding="utf-8")
+    summary = index(path, field="body", id_field="name", metadata=["year:int", "select"], max_rejects=0.5)
+    found = {name: metadata for name, (_, metadata, _) in content(**store).items()}
+    assert found == {"1": {"year": 2020, "select": "a b"}, "2": {}}
+    (reject,) = indexes.rejects(summary)
+    assert (reject["line"], reject["id"]) == (4, "3")
+
+
+def test_one_given_type_leaves_the_others_to_be_found(model, tmp_path) -> None:
+    rows = [{**row, "score": 1 if number == 0 else number / 2} for number, row in enumerate(indexes.rows(10))]
+    summary = evenspan.index(model, rows, tmp_path / "index", metadata=["year:int", "score"], progress=False)
+    assert summary.added == 10
+
+
+def test_awkward_column_names(index, store) -> None:
+    entry = {
+        "id": "1",
+        "text": "w1",
+        'a"b; DROP': 1,
+        "vector": "v",
+        "a.b": 2,
+        "key": "k",
+        "Größe": 1.5,
+        "_x": [1, {"y": 2}],
+    }
+    index([entry])
+    assert content(**store)["1"][1] == {
+        "a_b__DROP": 1, "metadata_vector": "v", "a_b": 2, "metadata_key": "k", "Größe": 1.5, "metadata__x": '[1, {"y": 2}]',
+    }  # fmt: skip
+
+
+def test_a_field_that_comes_late_gets_a_column(index, store, model, monkeypatch) -> None:
+    monkeypatch.setattr(evenspan.indexing.planning, "_ROWS", 20)  # the first rows settle the columns
+    entries = rows(60)
+    entries[50]["seen"] = "late"
+    index(entries)
+    assert [name for name, (_, metadata, _) in content(**store).items() if "seen" in metadata] == ["d50"]
+    with evenspan.open_index(model=model, **store) as opened:
+        assert [hit.id for hit in opened.search("w1", where="seen = 'late'")] == ["d50"]
+        assert len(opened.search("w1", k=100, where="seen is null")) == 59
+
+
+def test_texts_can_be_left_out(index, store, model) -> None:
+    index(rows(5), keep_text=False)
+    assert {text for text, _, _ in content(**store).values()} == {None}
+    with evenspan.open_index(model=model, **store) as opened:
+        assert opened.search("w1", parts=True)[0].part is None
+
+
+def test_tokens_and_truncation_are_counted(index) -> None:
+    summary = index([{"id": "short", "text": "w1 w2"}, {"id": "long", "text": tiny.text(400)}])
+    assert (summary.tokens, summary.truncated) == (4 + 256, 1)
+    assert "260 (1 documents truncated)" in str(summary)
+    assert json.loads(summary.to_json())["tokens"] == 260
+
+
+def test_batches_keep_to_their_budget_longest_first(model) -> None:
+    from evenspan.indexing.batches import DocumentEncoder
+
+    encoder = DocumentEncoder(model, batch_tokens=64)
+    texts = [one["text"] for one in rows(50)]
+    counts = encoder.count_tokens(texts)
+    assert counts == [len(text.split()) + 2 for text in texts]
+    batches = list(encoder._batches(counts))
+    assert sorted(at for batch in batches for at in batch) == list(range(50))
+    assert all(len(batch) * max(counts[at] for at in batch) <= 64 for batch in batches)
+    longest = [max(counts[at] for at in batch) for batch in batches]
+    assert longest == sorted(longest, reverse=True)
+
+
+def test_out_of_memory_halves_the_batch(model, tmp_path, monkeypatch) -> None:
+    sizes = []
+    plain = type(model).encode_document
+
+    def scarce(self, texts, **options):
+        sizes.append(len(texts))
+        if len(texts) > 3:
+            raise torch.OutOfMemoryError("no room")
+        return plain(self, texts, **options)
+
+    evenspan.index(model, rows(12), f"parquet:{tmp_path / 'plain'}", "none", progress=False)
+    monkeypatch.setattr(type(model), "encode_document", scarce)
+    evenspan.index(model, rows(12), f"parquet:{tmp_path / 'scarce'}", "none", progress=False)
+    assert max(sizes) > 3
+    one, other = content(f"parquet:{tmp_path / 'plain'}"), content(f"parquet:{tmp_path / 'scarce'}")
+    for name in one:
+        np.testing.assert_allclose(np.frombuffer(one[name][2], "f4"), np.frombuffer(other[name][2], "f4"), atol=2e-6)
+
+
+def test_halving_is_remembered_once_for_both_halves(model, monkeypatch) -> None:
+    encoder = DocumentEncoder(model, batch_tokens=64)
+    encode = type(model).encode_document
+
+    def small(self, texts, **options):
+        if len(texts) > 2:
+            raise torch.OutOfMemoryError("too large")
+        return encode(self, texts, **options)
+
+    monkeypatch.setattr(type(model), "encode_document", small)
+    assert encoder.encode(["w1"] * 16, [3] * 16).shape == (16, 32)
+    assert encoder.batch_tokens == 8
