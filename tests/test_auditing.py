@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 
 import numpy as np
@@ -18,8 +17,6 @@ from tokenizers.pre_tokenizers import Whitespace
 
 import evenspan
 from evenspan import Audit, Calibration
-from evenspan.auditing.positions import effects, orders, representation
-from evenspan.auditing.reading import read_texts
 from evenspan.cli import main
 
 TEXTS = [tiny.text(words, seed) for seed, words in enumerate((200, 150, 97, 130, 180, 120, 99, 160, 110, 140, 3, 15))]
@@ -143,66 +140,6 @@ def test_bad_input_is_refused(cls_model) -> None:
         evenspan.audit(cls_model, TEXTS, names=["a", "b"])
 
 
-@pytest.mark.parametrize(("at", "bias"), [(0, "primacy"), (4, "recency"), (None, "none found")])
-def test_positions_are_told_from_content(at, bias) -> None:
-    """Content is three times as strong as position, and stands in an order of its own: the lead is what matters most."""
-    random = np.random.default_rng(0)
-    documents = 400
-    order = orders(documents, 5, 1, seed=1)
-    content = random.normal(0.5, 0.1, (documents, 5)) + np.array([0.3, 0.1, 0.0, 0.0, 0.0])
-    position = np.zeros(5)
-    if at is not None:
-        position[at] = 0.1
-    similarities = np.take_along_axis(content[:, None], order, axis=2) + position
-    similarities += random.normal(0.0, 0.02, similarities.shape)
-    alike = content * 2 + random.normal(0.0, 0.05, content.shape)
-    found = representation(effects(similarities, order, alike, seed=0))
-    blind = representation(effects(similarities, order, np.zeros_like(alike), seed=0))
-    assert np.ptp(found.slope.interval) < 0.7 * np.ptp(blind.slope.interval)  # what a segment is like takes chance out
-    assert found.bias == bias
-    estimated = np.array([one.value for one in found.positions])
-    np.testing.assert_allclose(estimated - estimated.mean(), position - position.mean(), atol=0.01)
-    covered = [one.interval[0] <= one.value <= one.interval[1] for one in found.positions]
-    assert all(covered)
-
-
-@pytest.mark.parametrize(
-    ("positions", "verdict"),
-    [
-        ([0.7, 0.5, 0.5, 0.5, 0.7], "strong both ends"),
-        ([0.7, 0.5, 0.5, 0.5, 0.68], "strong both ends"),
-        ([0.5, 0.7, 0.7, 0.7, 0.5], "strong middle"),
-        ([0.7, 0.5, 0.5, 0.5, 0.5], "strong primacy"),
-    ],
-)
-def test_shapes(positions, verdict) -> None:
-    order = orders(200, 5, 2, seed=1)
-    random = np.random.default_rng(0)
-    content = random.normal(0.0, 0.1, (200, 5))
-    noise = random.normal(0.0, 0.02, (200, 2, 5))
-    similarities = np.take_along_axis(np.repeat(content[:, None], 2, axis=1), order, 2) + positions + noise
-    found = representation(effects(similarities, order, content, seed=0))
-    assert found.verdict == verdict
-
-
-def test_intervals_hold_what_they_promise() -> None:
-    """Where there is no bias, one is found as rarely as 95 % says, with few documents too."""
-    random, found = np.random.default_rng(0), 0
-    for trial in range(300):
-        order = orders(12, 5, 1, seed=trial)
-        low, high = representation(
-            effects(random.normal(0.5, 0.1, order.shape), order, random.normal(size=(12, 5)), seed=trial)
-        ).slope.interval
-        found += not low <= 0 <= high
-    assert found < 300 * 0.09
-
-
-def test_rounding_is_no_bias() -> None:
-    order = orders(50, 5, 2, seed=1)
-    same = np.full((50, 2, 5), 0.9) + 1e-7 * np.arange(5)
-    assert representation(effects(same, order, np.zeros((50, 5)), seed=0)).verdict == "none found"
-
-
 def test_vectors_that_are_not_finite_are_left_out_and_said(cls_model, monkeypatch) -> None:
     encode = type(cls_model).encode_document
 
@@ -277,15 +214,6 @@ def test_damaged_audits_are_refused(place, value, cls_model) -> None:
         Audit.from_dict(values)
 
 
-def test_every_segment_stands_everywhere() -> None:
-    order = orders(400, 4, 3, seed=0)
-    assert (np.sort(order, axis=2) == np.arange(4)).all()
-    assert (order[:, 0] != order[:, 1]).all()
-    assert (order[:, 1] != order[:, 2]).all()
-    for position in range(4):
-        assert (np.bincount(order[:, 0, position]) > 70).all()
-
-
 def test_memory_that_runs_out_halves_the_batch(cls_model, monkeypatch) -> None:
     expected = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
     encode = type(cls_model).encode_document
@@ -304,132 +232,6 @@ def test_memory_that_runs_out_halves_the_batch(cls_model, monkeypatch) -> None:
     assert found.plain.attention.basket_documents == expected.plain.attention.basket_documents
     for one, other in zip(found.plain.attention.layers, expected.plain.attention.layers, strict=True):
         assert one.mean_self_mass == pytest.approx(other.mean_self_mass, abs=1e-6)
-
-
-def test_reading_texts(tmp_path) -> None:
-    rows = [
-        b'{"_id": "a", "text": "first"}',
-        b'{"_id": "b", "text": ""}',
-        b'{"_id": "c", "text": 3}',
-        b'{"_id": "d"}',
-        b'{"text": "\xff"}',
-        b"no json",
-        b"[1]",
-        b"",
-        b'{"text": "last"}',
-    ]
-    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(rows))
-    found = read_texts(tmp_path / "rows.jsonl")
-    assert found.names == ["rows.jsonl:a", "rows.jsonl:9"]
-    assert found.texts == ["first", "last"]
-    assert found.left_out == {
-        "empty text": 1, "field 'text' is not text": 1, "missing field 'text'": 1, "invalid UTF-8": 1, "no valid JSON": 1,
-        "not a JSON object": 1,
-    }  # fmt: skip
-    assert found.in_words().startswith("6 of 8 rows were left out")
-
-
-def test_reading_other_files(tmp_path) -> None:
-    pandas = pytest.importorskip("pandas")
-    folder = tmp_path / "texts"
-    (folder / "sub").mkdir(parents=True)
-    (folder / "README.md").write_text("about the texts", encoding="utf-8")  # no document
-    (folder / "sub" / "b.csv").write_bytes(b'id,text\n1,"two\nlines"\n2,\n3,\xff\n')
-    pandas.DataFrame({"text": ["x", None, "y"]}).to_parquet(folder / "c.parquet")
-    (folder / "ignored.pdf").write_bytes(b"%PDF")
-    found = read_texts(folder)
-    assert dict(zip(found.names, found.texts, strict=True)) == {
-        "c.parquet:1": "x", "c.parquet:3": "y", "sub/b.csv:1": "two\nlines",
-    }  # fmt: skip
-    assert found.left_out == {"invalid UTF-8": 1, "missing field 'text'": 2}
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "plain" / "a.txt").write_text("a text", encoding="utf-8")
-    (tmp_path / "plain" / "bad.txt").write_bytes(b"\xff\xfe\x00")
-    found = read_texts(tmp_path / "plain")
-    assert (found.names, found.texts, found.left_out) == (["a.txt"], ["a text"], {"invalid UTF-8": 1})
-    (tmp_path / "packed.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}'))
-    assert read_texts(tmp_path / "packed.jsonl.gz").names == ["packed.jsonl.gz:1"]
-    (tmp_path / "fields.csv").write_text("body,title\nx,y\n")
-    with pytest.raises(ValueError, match="no field 'text': choose with --field, the fields are 'body', 'title'"):
-        read_texts(tmp_path / "fields.csv")
-    assert read_texts(tmp_path / "fields.csv", "body").texts == ["x"]
-    with pytest.raises(FileNotFoundError):
-        read_texts(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="does not say what it holds"):
-        read_texts(folder / "ignored.pdf")
-
-
-def test_reading_what_others_trip_over(tmp_path) -> None:
-    (tmp_path / "semicolons.csv").write_bytes(b"id;text\n\xe9;hello\n2;world, again\n3;a;b\n")
-    found = read_texts(tmp_path / "semicolons.csv")
-    assert found.texts == ["hello", "world, again"]
-    assert found.names == ["semicolons.csv:?", "semicolons.csv:2"]
-    assert found.left_out == {"more cells than the header has": 1}
-    (tmp_path / "quotes.csv").write_text('text\nfine\n"never closed\nnot lost\n')
-    found = read_texts(tmp_path / "quotes.csv")
-    assert (found.texts, found.left_out) == (["fine", "not lost"], {"no valid CSV": 1})
-    (tmp_path / "ids.jsonl").write_text('{"_id": "1"}\n{"_id": "2", "text": "x"}\n{"text": "\\ud800"}\n')
-    found = read_texts(tmp_path / "ids.jsonl")
-    assert (found.texts, found.left_out) == (["x"], {"missing field 'text'": 1, "invalid UTF-8": 1})
-    folder = tmp_path / "folder"
-    (folder / "sub.txt").mkdir(parents=True)
-    (folder / "good.jsonl").write_text('["no object"]\n{"text": "good"}')
-    (folder / "broken.parquet").write_text("x")
-    (folder / "empty.csv").write_text("")
-    (folder / "dead.jsonl").symlink_to(folder / "nowhere.jsonl")
-    (folder / "broken.csv.gz").write_bytes(b"no archive")
-    (folder / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"text": "lost"}' * 99)[:-20])
-    found = read_texts(folder)
-    assert (found.texts, found.left_out) == (["good"], {"in files that cannot be read": 3, "not a JSON object": 1})
-    with pytest.raises(ValueError, match=r"broken\.parquet"):
-        read_texts(folder / "broken.parquet")
-    with pytest.raises(OSError, match=r"broken\.csv\.gz, after line 0: cannot read on"):
-        read_texts(folder / "broken.csv.gz")
-    (folder / "note.txt").write_text("which are the documents?")
-    with pytest.raises(ValueError, match=r"both tables \(.*\) and plain texts \(note\.txt"):
-        read_texts(folder)
-    assert read_texts(folder, source_format="text").texts == ["which are the documents?"]
-
-
-def test_the_field_of_the_text(tmp_path) -> None:
-    """By default `text`, or the only one there is."""
-    (tmp_path / "title.csv").write_text("title\nhello you\n")
-    assert read_texts(tmp_path / "title.csv").texts == ["hello you"]
-    (tmp_path / "strings.jsonl").write_text('"a"\n"b"\n')
-    assert read_texts(tmp_path / "strings.jsonl").texts == ["a", "b"]
-    (tmp_path / "urls.jsonl").write_text('{"url": "http://x"}\n{"text": "y", "id": 0}\n{"text": "z", "id": 1}\n')
-    found = read_texts(tmp_path / "urls.jsonl")
-    assert (found.names, found.texts) == (["urls.jsonl:0", "urls.jsonl:1"], ["y", "z"])
-    assert found.left_out == {"missing field 'text'": 1}
-
-
-def test_parquet_in_another_encoding(tmp_path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    import pyarrow.parquet as parquet
-
-    bad = pyarrow.array([b"fine", b"\xff", None]).cast(pyarrow.binary())
-    column = pyarrow.StringArray.from_buffers(3, bad.buffers()[1], bad.buffers()[2], bad.buffers()[0], bad.null_count)
-    parquet.write_table(pyarrow.table({"text": column}), tmp_path / "bad.parquet")
-    found = read_texts(tmp_path / "bad.parquet")
-    assert (found.texts, found.left_out) == (["fine"], {"invalid UTF-8": 1, "missing field 'text'": 1})
-    dates = pyarrow.array([10**15, 1], pyarrow.timestamp("ms"))  # of which the first is none that Python has
-    table = pyarrow.table({"text": [b"a", b"b"], "when": dates, "many": [[0.0] * 9] * 2})
-    parquet.write_table(table, tmp_path / "dates.parquet")
-    assert read_texts(tmp_path / "dates.parquet").texts == ["a", "b"]
-    dictionary = pyarrow.table({"text": pyarrow.array(["a", "b", "a"]).dictionary_encode()})
-    parquet.write_table(dictionary, tmp_path / "dictionary.parquet")
-    assert read_texts(tmp_path / "dictionary.parquet").texts == ["a", "b", "a"]
-
-
-def test_a_sample_is_drawn_while_reading(tmp_path) -> None:
-    (tmp_path / "many.jsonl").write_text("\n".join(json.dumps({"text": f"t{number}"}) for number in range(500)))
-    found = read_texts(tmp_path / "many.jsonl", sample=50)
-    places = [int(text[1:]) for text in found.texts]
-    assert found.found == 500
-    assert places == sorted(set(places))
-    assert len(places) == 50
-    assert places != list(range(50))
-    assert 150 < sum(places) / 50 < 350
 
 
 def test_command_line(cls_model, tmp_path, capsys) -> None:

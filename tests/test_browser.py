@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import a_sweep, an_audit, hostile_sources, write_sources
+from reports import a_sweep, an_audit, hostile_sources, write_sources
 
 from evenspan.report import write_report
 
