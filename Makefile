@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help setup test test-thorough test-real test-oldest test-browser test-frameworks lint format demo benchmark clean
+.PHONY: help setup test test-thorough test-real test-oldest test-browser test-cluster test-frameworks lint format demo benchmark clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ test-real: $(INSTALLED)  ## a real model on real data, where they lie beside the
 
 test-browser: $(INSTALLED)  ## the report in headless Chromium, where there is one
 	$(BIN)/python -m pytest -m browser
+
+test-cluster: $(INSTALLED)  ## indexing on a Ray cluster that loses workers and nodes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster or not cluster" tests/indexing/test_cluster.py tests/indexing/test_ray.py
 
 test-oldest:  ## the tests with the oldest transformers and sentence-transformers that are supported
 	test -d .venv-oldest || $(PYTHON) -m venv .venv-oldest

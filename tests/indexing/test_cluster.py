@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import indexes
@@ -41,7 +42,7 @@ def cluster() -> Iterator[Any]:
 def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows and shards on their way at a time, so that reading goes along with the work."""
     monkeypatch.setattr(evenspan.indexing.planning, "_ROWS", 50)
-    monkeypatch.setattr(evenspan.indexing.ray_feed, "_WAITING_CHARACTERS", 20_000)
+    monkeypatch.setattr(evenspan.indexing.ray_feed, "_WAITING", 100_000)
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +59,9 @@ def disturbed(entries: list[dict[str, Any]], at: int, disturb: Callable[[], None
 
 
 def processes(name: str) -> list[psutil.Process]:
-    """Ray's processes of a name."""
+    """Processes of a name in the cluster of this test, not in that of another."""
     found = []
-    for process in psutil.process_iter():
+    for process in psutil.Process().children(recursive=True):
         try:
             if name in " ".join(process.cmdline()):
                 found.append(process)
@@ -92,9 +93,18 @@ def test_gpus_have_an_actor_each_and_new_columns_come_in_time(cluster, model, tm
 
 
 @pytest.mark.usefixtures("little_room")
-@pytest.mark.parametrize("victim", ["MapBatches(blocks)", "MapWorker(MapBatches(ShardEncoder))"])
-def test_a_lost_process(cluster, model, tmp_path, victim: str) -> None:
+@pytest.mark.parametrize(
+    ("victim", "kind"),
+    [
+        ("MapBatches(blocks)", "parquet"),
+        pytest.param("MapWorker(MapBatches(ShardEncoder))", "postgres", marks=pytest.mark.cluster),
+    ],
+)
+def test_a_lost_process(cluster, model, request, tmp_path, victim: str, kind: str) -> None:
     entries, killed = rows(400), []
+    store = {"store": f"parquet:{tmp_path / 'ray'}"}
+    if kind == "postgres":
+        store = {"store": request.getfixturevalue("server").get_uri(), "table": "killed"}
 
     def kill() -> None:
         for process in processes(victim):
@@ -102,11 +112,12 @@ def test_a_lost_process(cluster, model, tmp_path, victim: str) -> None:
             killed.append(process)
 
     index(model, entries, f"parquet:{tmp_path / 'one'}", device="cpu")
-    index(model, disturbed(entries, 300, kill), f"parquet:{tmp_path / 'ray'}", engine="ray")
+    index(model, disturbed(entries, 300, kill), **store, engine="ray", rejects=tmp_path / "rejects")
     assert killed
-    assert content(f"parquet:{tmp_path / 'ray'}") == content(f"parquet:{tmp_path / 'one'}")
+    assert content(**store) == content(f"parquet:{tmp_path / 'one'}")
 
 
+@pytest.mark.cluster
 @pytest.mark.usefixtures("little_room")
 def test_a_lost_node(cluster, model, tmp_path) -> None:
     entries, node = rows(400), cluster.add_node(num_cpus=3)
@@ -124,19 +135,32 @@ def test_a_lost_node(cluster, model, tmp_path) -> None:
 
 
 @pytest.mark.usefixtures("little_room")
-def test_a_source_that_breaks_off(cluster, model, tmp_path) -> None:
-    entries, store = rows(400), f"parquet:{tmp_path / 'ray'}"
+def test_what_was_read_is_kept_when_a_source_breaks_off(cluster, model, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    entries, store = rows(400), "parquet:relative"  # the workers have another working directory
 
     def fail() -> None:
         raise OSError("the source is gone")
 
     with pytest.raises(OSError, match="the source is gone"):
         index(model, disturbed(entries, 300, fail), store, engine="ray")
-    summary = index(model, entries, store, engine="ray")
-    assert (summary.unchanged, summary.added) == (300, 100)  # what was read is kept
+    summary = index(model, entries, store, device="cpu")
+    assert (summary.unchanged, summary.added) == (300, 100)
+    assert len(content(store)) == 400
 
 
-def test_nothing_new_needs_no_cluster(model, tmp_path) -> None:
-    store = f"parquet:{tmp_path / 'index'}"
-    index(model, rows(5), store, device="cpu")
-    assert index(model, rows(5), store, device="cpu", engine="ray", address="nowhere:1").unchanged == 5
+@pytest.mark.cluster
+def test_what_a_worker_cannot_do_is_said_in_a_line(cluster, tmp_path) -> None:
+    model = indexes.saved_model(tmp_path)
+    gone = disturbed(rows(5), 0, lambda: Path(model, "config.json").unlink())  # after the driver has loaded it
+    with pytest.raises(RuntimeError, match=r"^On a Ray worker: .*Once that is mended") as raised:
+        index(model, gone, f"parquet:{tmp_path / 'ray'}", engine="ray")
+    assert "\n" not in str(raised.value)
+
+
+def test_addresses(cluster, model, tmp_path) -> None:
+    store = f"parquet:{tmp_path / 'ray'}"
+    with pytest.raises(ValueError, match="connected to a Ray cluster already"):
+        index(model, rows(5), store, engine="ray", address="auto")
+    with pytest.raises(ValueError, match="workers must be at least 1"):
+        index(model, rows(5), store, engine="ray", workers=0)

@@ -43,6 +43,14 @@ def test_a_killed_worker_and_an_index_equal_to_that_of_one_process(tmp_path) -> 
     assert content(store) == content(undisturbed)
 
 
+def test_nobody_answers_and_nothing_new_needs_no_answer(model_folder, tmp_path) -> None:
+    store, nowhere = f"parquet:{tmp_path / 'index'}", {"engine": "ray", "address": "127.0.0.1:1"}
+    with pytest.raises(OSError, match=r"No Ray cluster answers at 127\.0\.0\.1:1"):
+        evenspan.index(model_folder, rows(5), store, progress=False, device="cpu", **nowhere)
+    evenspan.index(model_folder, rows(5), store, progress=False, device="cpu")
+    assert evenspan.index(model_folder, rows(5), store, progress=False, device="cpu", **nowhere).unchanged == 5
+
+
 def wait_for_a_shard(store: str, driver: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 400
     while driver.poll() is None and time.monotonic() < deadline:

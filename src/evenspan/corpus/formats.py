@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
+from evenspan.corpus.compression import COMPRESSED, decompressed
 from evenspan.corpus.csv_rows import read_csv
 from evenspan.corpus.documents import Place, Row
 
@@ -24,7 +24,6 @@ _SUFFIXES = {
     ".txt": PLAIN_TEXT,
     ".md": PLAIN_TEXT,
 }
-_COMPRESSED = (".gz", ".zst")
 _PARQUET_ROWS = 256
 
 
@@ -47,21 +46,9 @@ Reader = Callable[[IO[bytes], str, Reading], Iterator[Row]]
 def file_format(path: Path) -> str | None:
     """What the name of a file says about its format."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _COMPRESSED:
+    if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     return _SUFFIXES.get(suffixes[-1]) if suffixes else None
-
-
-def decompressed(file: IO[bytes], name: str) -> IO[bytes]:
-    """The content of a file that may be compressed."""
-    if name.lower().endswith(".gz"):
-        return gzip.open(file, "rb")  # type: ignore[return-value]
-    if name.lower().endswith(".zst"):
-        import pyarrow
-
-        stream: Any = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
-        return io.BufferedReader(stream)
-    return file
 
 
 def _read_jsonl(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:

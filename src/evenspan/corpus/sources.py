@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import glob
-import io
 import os
-import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from evenspan.corpus.compression import standard_input
 from evenspan.corpus.documents import Place, Row
 from evenspan.corpus.formats import FORMATS, PLAIN_TEXT, READERS, file_format
 
 STDIN = "-"
 HUB = "hf:"
-_BEGINNINGS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 INDEX_MANIFEST = "_manifest.sqlite"  # what an index has in its folder
 
 
@@ -86,8 +84,7 @@ class Source:
 
     def _read_other(self) -> Iterator[Row]:
         if self.location == STDIN:
-            file, name = _standard_input()
-            yield from self._rows(file, name, self.format or "jsonl")
+            yield from self._rows(standard_input(), "stdin", self.format or "jsonl")
         elif isinstance(self.location, str):
             yield from _read_hub(self.location)
         else:
@@ -152,14 +149,6 @@ def _about(path: Path) -> bool:
 
 def _hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-
-
-def _standard_input() -> tuple[IO[bytes], str]:
-    """Standard input, and a name for it that says how its first bytes are compressed."""
-    raw: Any = sys.stdin.buffer
-    file = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
-    first = file.peek(4)
-    return file, "stdin" + next((suffix for start, suffix in _BEGINNINGS.items() if first.startswith(start)), "")
 
 
 def _refuse(path: Path) -> str:

@@ -14,7 +14,8 @@ import pyarrow.ipc
 from evenspan.indexing.planning import Shard
 from evenspan.indexing.stores.base import Store
 
-_WAITING_CHARACTERS = 500_000_000  # of texts on their way at a time
+_WAITING = 500_000_000  # characters of texts on their way at a time
+_DOCUMENT = 1000  # what a document takes besides its text
 NUMBER, TOKENS, SHARD = "_number", "_tokens", "shard"
 
 
@@ -34,6 +35,7 @@ class Handoff:
 
     def __init__(self) -> None:
         self._shards: dict[int, list[Any]] = {}
+        self._begun: dict[int, int] = {}
         self._read: int | None = None
         self._changed = asyncio.Condition()
 
@@ -52,6 +54,11 @@ class Handoff:
     async def drop(self, place: int) -> None:
         """Forget a shard that is committed."""
         self._shards[place] = []
+
+    async def begin(self, number: int) -> int:
+        """Count how often a worker has begun with a shard."""
+        self._begun[number] = self._begun.get(number, 0) + 1
+        return self._begun[number]
 
     async def get(self, place: int) -> list[Any] | None:
         """The shard of a place, once it is there; empty after it was committed, None after the last."""
@@ -78,7 +85,7 @@ class Feed:
     def __init__(self, ray: Any, shards: Iterable[Shard], store: Store, handoff: Any) -> None:
         self._ray, self._shards, self._store, self._handoff = ray, shards, store, handoff
         self._waiting: dict[int, tuple[int, Shard]] = {}
-        self._characters = 0
+        self._weight = 0
         self._changed = threading.Condition()
         self._stopped = False
         self._error: BaseException | None = None
@@ -95,7 +102,7 @@ class Feed:
         """Let go of a shard, and make room for the next."""
         with self._changed:
             place, shard = self._waiting.pop(number)
-            self._characters -= shard.characters
+            self._weight -= _weight(shard)
             self._changed.notify_all()
         self._handoff.drop.remote(place)
 
@@ -114,12 +121,13 @@ class Feed:
             raise RuntimeError(f"Ray returned without {len(self._waiting)} shards: run the same command again.")
 
     def _run(self) -> None:
-        place, columns = 0, self._store.columns()
+        place = 0
         try:
+            columns = self._store.columns()
             for shard in self._shards:
                 # New columns are added while nobody writes: LanceDB cannot do both at once.
                 new = not shard.columns.keys() <= columns.keys()
-                if not self._wait(0 if new else _WAITING_CHARACTERS - shard.characters):
+                if not self._wait(0 if new else max(0, _WAITING - _weight(shard))):
                     break
                 if new:
                     self._store.set_columns(shard.columns)
@@ -127,7 +135,7 @@ class Feed:
                 number = self._store.reserve()
                 with self._changed:
                     self._waiting[number] = place, shard
-                    self._characters += shard.characters
+                    self._weight += _weight(shard)
                 self._ray.get(self._handoff.put.remote(place, [self._ray.put(pack(number, shard))]))
                 place += 1
         except BaseException as error:
@@ -135,8 +143,12 @@ class Feed:
         finally:
             self._handoff.end.remote(place)
 
-    def _wait(self, characters: int) -> bool:
+    def _wait(self, weight: int) -> bool:
         """Wait until no more than that is on its way; whether to go on."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._characters <= characters)
+            self._changed.wait_for(lambda: self._stopped or self._weight <= weight)
             return not self._stopped
+
+
+def _weight(shard: Shard) -> int:
+    return shard.characters + _DOCUMENT * len(shard.documents)

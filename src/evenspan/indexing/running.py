@@ -61,6 +61,8 @@ class IndexOptions:
             raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {self.engine!r}.")
         if self.engine == "local" and (self.address is not None or self.workers is not None):
             raise ValueError("address and workers are for engine='ray'.")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be at least 1, not {self.workers}.")
 
 
 def index(

@@ -19,7 +19,8 @@ class FolderStore(Store):
     content: tuple[str, ...]  # patterns of what an index of this kind puts into its folder
 
     def __init__(self, folder: Path, *, write: bool, replace: bool) -> None:
-        self.folder, self.location = folder, str(folder)
+        self.location = str(folder)
+        self.folder = folder = folder.resolve()  # workers may have another working directory
         self._lock = None
         if write:
             folder.mkdir(parents=True, exist_ok=True)

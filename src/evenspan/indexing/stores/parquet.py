@@ -91,6 +91,11 @@ class ParquetStore(FolderStore):
         return ParquetWriter(self.folder, settings)
 
     def commit(self, written: Written, documents: Sequence[tuple[str, bytes]]) -> None:  # noqa: D102
+        path = self.folder / str(written.file)
+        if not path.exists() or path.stat().st_size != written.bytes:
+            raise OSError(
+                f"A worker wrote {path}, which is not here: all machines must see the same folder at this path."
+            )
         self.catalogue.commit(written, documents)
 
     def finish(self) -> None:

@@ -1,0 +1,49 @@
+"""Files that may be compressed, by their names; standard input, by its first bytes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from typing import IO, Any
+
+COMPRESSED = (".gz", ".zst")
+_BEGINNINGS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+
+
+def decompressed(file: IO[bytes], name: str) -> IO[bytes]:
+    """The content of a file that may be compressed."""
+    if name.lower().endswith(".gz"):
+        return gzip.open(file, "rb")  # type: ignore[return-value]
+    if name.lower().endswith(".zst"):
+        import pyarrow
+
+        stream: Any = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
+        return io.BufferedReader(stream)
+    return file
+
+
+def standard_input() -> IO[bytes]:
+    """The content of standard input, whether it is compressed or not."""
+    first = sys.stdin.buffer.read(4)  # waits for all four, where a pipe brings them one by one
+    file: Any = io.BufferedReader(_Again(first, sys.stdin.buffer))
+    return decompressed(file, next((end for start, end in _BEGINNINGS.items() if first.startswith(start)), ""))
+
+
+class _Again(io.RawIOBase):
+    """A stream of which the first bytes were read already."""
+
+    def __init__(self, first: bytes, file: IO[bytes]) -> None:
+        self._first, self._file = first, file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found, self._first = self._first[: len(buffer)], self._first[len(buffer) :]
+        if not found:
+            # What there is, not as much as would fit: whoever pipes slowly is not waited for.
+            read: Any = getattr(self._file, "read1", self._file.read)
+            found = read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)

@@ -1,0 +1,89 @@
+"""Ray for the time of a run: started or found, hushed, and with errors that a reader can use."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+_PATIENCE = 10  # seconds, for a cluster to answer; Ray itself tries for minutes
+_ERROR_LINE = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_OF_RAY = ("UserCodeException", "RayTaskError", "SystemException")
+
+
+@contextlib.contextmanager
+def ray_session(address: str | None) -> Iterator[Any]:
+    """Ray, started for the run, or that which the process has."""
+    try:
+        import ray
+        import ray.data
+    except ImportError as error:
+        raise ImportError("engine='ray' needs Ray: pip install 'evenspan[ray]'.") from error
+    if ray.is_initialized():
+        if address is not None:
+            raise ValueError("This process is connected to a Ray cluster already: leave the address out.")
+        yield ray
+        return
+    _try(address)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report to its makers
+    ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+    _hush()
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _try(address: str | None) -> None:
+    """Raise an error if nobody listens at an address."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():  # `auto`, or none
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise OSError(f"No Ray cluster answers at {address}: {error}.") from error
+
+
+def _hush() -> None:
+    """Keep Ray Data's news out of the progress bar; its warnings are shown, and everything is in its own log file."""
+    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # that its own bar is off
+    for handler in logging.getLogger("ray.data").handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setLevel(logging.WARNING)
+
+
+@contextlib.contextmanager
+def data_context(ray: Any, **values: Any) -> Iterator[None]:
+    """Settings of Ray Data, for now: the process may have other datasets."""
+    context = ray.data.DataContext.get_current()
+    before = {name: getattr(context, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(context, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(context, name, value)
+
+
+@contextlib.contextmanager
+def plain_errors(ray: Any) -> Iterator[None]:
+    """What went wrong on a worker in one line; Ray says it in a hundred."""
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        raise RuntimeError(
+            f"On a Ray worker: {_reason(error)} Once that is mended, the same command goes on."
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """The last error of the workers' own code that a message names, or else its first line."""
+    text = str(error)
+    named = [(kind, words) for kind, words in _ERROR_LINE.findall(text) if kind not in _OF_RAY]
+    return f"{named[-1][0]}: {named[-1][1]}" if named else next(iter(text.splitlines()), type(error).__name__)
