@@ -22,8 +22,6 @@ from sentence_transformers import SentenceTransformer
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
 
-ORACLE = Path(__file__).parent / "fixtures" / "oracle"
-
 
 @pytest.fixture
 def cls_model(tmp_path: Path) -> SentenceTransformer:

@@ -6,8 +6,11 @@ Written from the formulas, one row at a time, without anything of the package.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
+
+ORACLE = Path(__file__).parent / "fixtures" / "oracle"  # golden vectors, and the models that made them
 
 
 def calibrated_row(

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import tiny
-from conftest import ORACLE
+from reference import ORACLE
 
 import evenspan
 from evenspan.cli import main

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import transformers
-from conftest import ORACLE
+from reference import ORACLE
 from sentence_transformers import SentenceTransformer
 from tiny import text
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import transformers
-from conftest import ORACLE
+from reference import ORACLE
 from sentence_transformers import SentenceTransformer
 
 import evenspan

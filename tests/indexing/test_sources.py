@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 import indexes
@@ -56,17 +59,40 @@ def test_every_format(tmp_path) -> None:
     assert read(tmp_path / "noname", format="jsonl") == EXPECTED
 
 
-@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
-def test_standard_input_may_be_compressed(tmp_path, monkeypatch, ending: str) -> None:
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst", ".parquet"])
+def test_standard_input_from_a_file(tmp_path, monkeypatch, ending: str) -> None:
     lines = "".join(json.dumps(one) + "\n" for one in rows(20)).encode()
     path = tmp_path / "piped"
     if ending == ".zst":
         zstd(path, lines)
+    elif ending == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows(20)), path)
     else:
         path.write_bytes(gzip.compress(lines) if ending else lines)
     with path.open() as piped:
         monkeypatch.setattr(sys, "stdin", piped)
-        assert read("-") == EXPECTED
+        assert read("-", format="parquet" if ending == ".parquet" else None) == EXPECTED
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_standard_input_from_a_pipe_that_comes_bit_by_bit(monkeypatch, compressed: bool) -> None:
+    lines = "".join(json.dumps(one) + "\n" for one in rows(20)).encode()
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        content = gzip.compress(lines) if compressed else lines
+        with os.fdopen(writing, "wb", buffering=0) as pipe:
+            for part in (content[:1], content[1:9], content[9:]):
+                pipe.write(part)
+                time.sleep(0.05)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with os.fdopen(reading) as piped:
+        monkeypatch.setattr(sys, "stdin", piped)
+        found = [(row.place.file, row.fields["id"], row.fields["text"]) for row in Source("-").read()]
+    writer.join()
+    assert found == [("stdin", *one) for one in EXPECTED]
 
 
 def test_folders_globs_and_rows(tmp_path) -> None:

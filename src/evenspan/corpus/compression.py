@@ -25,8 +25,12 @@ def decompressed(file: IO[bytes], name: str) -> IO[bytes]:
 
 def standard_input() -> IO[bytes]:
     """The content of standard input, whether it is compressed or not."""
-    first = sys.stdin.buffer.read(4)  # waits for all four, where a pipe brings them one by one
-    file: Any = io.BufferedReader(_Again(first, sys.stdin.buffer))
+    file: Any = sys.stdin.buffer
+    first = file.read(4)  # waits for all four, where a pipe brings them one by one
+    if file.seekable():  # a file, redirected
+        file.seek(-len(first), io.SEEK_CUR)
+    else:
+        file = io.BufferedReader(_Again(first, file))
     return decompressed(file, next((end for start, end in _BEGINNINGS.items() if first.startswith(start)), ""))
 
 

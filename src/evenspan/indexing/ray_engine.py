@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import deque
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +26,22 @@ from evenspan.indexing.stores.base import Store
 if TYPE_CHECKING:
     from evenspan.indexing.running import IndexOptions
 
+_FEW_SHARDS = 8  # fewer of them need no more workers than there are
+
 
 def run_on_ray(
     shards: Iterator[Shard], settings: IndexSettings, store: Store, progress: Progress, options: IndexOptions
 ) -> None:
     """Encode, write and commit every shard."""
-    first = list(itertools.islice(shards, 1))
+    first = deque(itertools.islice(shards, 1))
     if not first:
         return  # nothing is new, and no model has to be loaded anywhere
     with ray_session(options.address) as ray:
         workers, share = _resources(ray, options)
-        first += itertools.islice(shards, workers - 1)
-        with _feed(ray, itertools.chain(first, shards), store) as (feed, handoff, dataset):
+        first.extend(itertools.islice(shards, min(workers, _FEW_SHARDS) - 1))
+        if len(first) < _FEW_SHARDS:  # that is all there is
+            workers = min(workers, len(first))
+        with _feed(ray, _drained(first, shards), store) as (feed, handoff, dataset):
             written = dataset.map_batches(
                 ShardEncoder,
                 fn_constructor_args=(
@@ -47,11 +52,12 @@ def run_on_ray(
                         "device": options.device,
                         "document_prompt": options.document_prompt,
                         "batch_tokens": options.batch_tokens,
+                        "workers": workers,
                     },
                 ),
                 batch_size=1,  # a shard; whole blocks are not to be had on GPUs
                 batch_format="pyarrow",
-                compute=ray.data.ActorPoolStrategy(size=min(workers, len(first))),
+                compute=ray.data.ActorPoolStrategy(size=workers),
                 **share,
             )
             with contextlib.closing(_rows(written)) as rows, plain_errors(ray):
@@ -63,6 +69,13 @@ def run_on_ray(
                         feed.committed(record.number)
                         progress.committed(shard, settings.max_tokens or 2**31)
             feed.check()
+
+
+def _drained(first: deque[Shard], others: Iterator[Shard]) -> Iterator[Shard]:
+    """First the ones, then the others; none is held on to."""
+    while first:
+        yield first.popleft()
+    yield from others
 
 
 def _rows(dataset: Any) -> Generator[dict[str, Any], None, None]:
@@ -86,7 +99,9 @@ def _feed(ray: Any, shards: Iterator[Shard], store: Store) -> Iterator[tuple[Fee
     feed = Feed(ray, shards, store, handoff)
     try:
         # A shard a block: Ray would wait for them to fill one.
-        with data_context(ray, enable_progress_bars=False, target_max_block_size=1):
+        # A shard may take long, and so may whoever writes to a pipe: that is no reason to stop.
+        settings = {"enable_progress_bars": False, "target_max_block_size": 1, "execution_no_progress_timeout_s": -1}
+        with data_context(ray, **settings):
             # Out of one row come all shards; by a task that takes no CPU: the actors may have them all.
             start = ray.data.from_items([{"start": 0}])
             yield feed, handoff, start.map_batches(blocks, fn_kwargs={"handoff": handoff}, num_cpus=0)
@@ -102,4 +117,5 @@ def _resources(ray: Any, options: IndexOptions) -> tuple[int, dict[str, int]]:
     if gpus > 0 and options.device != "cpu":
         return options.workers or gpus, {"num_gpus": 1}
     workers = options.workers or max(1, cpus // 2)
-    return workers, {"num_cpus": max(1, min(2, cpus // workers))}
+    largest = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=1)
+    return workers, {"num_cpus": max(1, min(2, cpus // workers, largest))}

@@ -14,8 +14,8 @@ import pyarrow.ipc
 from evenspan.indexing.planning import Shard
 from evenspan.indexing.stores.base import Store
 
-_WAITING = 500_000_000  # characters of texts on their way at a time
-_DOCUMENT = 1000  # what a document takes besides its text
+_WAITING = 500_000_000  # bytes on their way at a time
+_DOCUMENT = 1000  # what a document takes in Python besides its text
 NUMBER, TOKENS, SHARD = "_number", "_tokens", "shard"
 
 
@@ -35,7 +35,7 @@ class Handoff:
 
     def __init__(self) -> None:
         self._shards: dict[int, list[Any]] = {}
-        self._begun: dict[int, int] = {}
+        self._begun: dict[int | str, int] = {}
         self._read: int | None = None
         self._changed = asyncio.Condition()
 
@@ -55,10 +55,14 @@ class Handoff:
         """Forget a shard that is committed."""
         self._shards[place] = []
 
-    async def begin(self, number: int) -> int:
-        """Count how often a worker has begun with a shard."""
-        self._begun[number] = self._begun.get(number, 0) + 1
-        return self._begun[number]
+    async def begin(self, work: int | str) -> int:
+        """Count how often a worker has begun with a shard, or with loading the model."""
+        self._begun[work] = self._begun.get(work, 0) + 1
+        return self._begun[work]
+
+    async def succeed(self, work: int | str) -> None:
+        """Begin to count anew."""
+        self._begun.pop(work, None)
 
     async def get(self, place: int) -> list[Any] | None:
         """The shard of a place, once it is there; empty after it was committed, None after the last."""
@@ -84,7 +88,7 @@ class Feed:
 
     def __init__(self, ray: Any, shards: Iterable[Shard], store: Store, handoff: Any) -> None:
         self._ray, self._shards, self._store, self._handoff = ray, shards, store, handoff
-        self._waiting: dict[int, tuple[int, Shard]] = {}
+        self._waiting: dict[int, tuple[int, Shard, int]] = {}
         self._weight = 0
         self._changed = threading.Condition()
         self._stopped = False
@@ -95,14 +99,14 @@ class Feed:
     def waiting(self, number: int) -> Shard | None:
         """A shard that was written and is to be committed now; None if it was already: Ray made it twice."""
         with self._changed:
-            _, shard = self._waiting.get(number, (0, None))
-        return shard
+            found = self._waiting.get(number)
+        return None if found is None else found[1]
 
     def committed(self, number: int) -> None:
         """Let go of a shard, and make room for the next."""
         with self._changed:
-            place, shard = self._waiting.pop(number)
-            self._weight -= _weight(shard)
+            place, _, weight = self._waiting.pop(number)
+            self._weight -= weight
             self._changed.notify_all()
         self._handoff.drop.remote(place)
 
@@ -125,30 +129,30 @@ class Feed:
         try:
             columns = self._store.columns()
             for shard in self._shards:
-                # New columns are added while nobody writes: LanceDB cannot do both at once.
-                new = not shard.columns.keys() <= columns.keys()
-                if not self._wait(0 if new else max(0, _WAITING - _weight(shard))):
-                    break
-                if new:
+                if not shard.columns.keys() <= columns.keys():
+                    # New columns are added while nobody writes: LanceDB cannot do both at once.
+                    if not self._wait(0):
+                        break
                     self._store.set_columns(shard.columns)
                     columns = shard.columns
                 number = self._store.reserve()
+                packed = pack(number, shard)
+                weight = len(packed) + _DOCUMENT * len(shard.documents)
+                if not self._wait(max(0, _WAITING - weight)):
+                    break
                 with self._changed:
-                    self._waiting[number] = place, shard
-                    self._weight += _weight(shard)
-                self._ray.get(self._handoff.put.remote(place, [self._ray.put(pack(number, shard))]))
+                    self._waiting[number] = place, shard, weight
+                    self._weight += weight
+                self._ray.get(self._handoff.put.remote(place, [self._ray.put(packed)]))
                 place += 1
         except BaseException as error:
             self._error = error
         finally:
-            self._handoff.end.remote(place)
+            if not self._stopped:  # else Ray may be gone, and would be started again by this call
+                self._handoff.end.remote(place)
 
     def _wait(self, weight: int) -> bool:
         """Wait until no more than that is on its way; whether to go on."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._weight <= weight)
             return not self._stopped
-
-
-def _weight(shard: Shard) -> int:
-    return shard.characters + _DOCUMENT * len(shard.documents)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _PATIENCE = 10  # seconds, for a cluster to answer; Ray itself tries for minutes
-_ERROR_LINE = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_ERROR_LINE = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception))(?:: (.+))?$", re.MULTILINE)
 _OF_RAY = ("UserCodeException", "RayTaskError", "SystemException")
 
 
@@ -59,12 +59,12 @@ def _hush() -> None:
 
 @contextlib.contextmanager
 def data_context(ray: Any, **values: Any) -> Iterator[None]:
-    """Settings of Ray Data, for now: the process may have other datasets."""
+    """Settings of Ray Data, for now: the process may have other datasets. What this version does not have is left out."""
     context = ray.data.DataContext.get_current()
-    before = {name: getattr(context, name) for name in values}
+    before = {name: getattr(context, name) for name in values if hasattr(context, name)}
     try:
-        for name, value in values.items():
-            setattr(context, name, value)
+        for name in before:
+            setattr(context, name, values[name])
         yield
     finally:
         for name, value in before.items():
@@ -76,7 +76,7 @@ def plain_errors(ray: Any) -> Iterator[None]:
     """What went wrong on a worker in one line; Ray says it in a hundred."""
     try:
         yield
-    except ray.exceptions.RayError as error:
+    except (ray.exceptions.RayError, ray.data.exceptions.SystemException) as error:
         raise RuntimeError(
             f"On a Ray worker: {_reason(error)} Once that is mended, the same command goes on."
         ) from error
@@ -86,4 +86,7 @@ def _reason(error: BaseException) -> str:
     """The last error of the workers' own code that a message names, or else its first line."""
     text = str(error)
     named = [(kind, words) for kind, words in _ERROR_LINE.findall(text) if kind not in _OF_RAY]
-    return f"{named[-1][0]}: {named[-1][1]}" if named else next(iter(text.splitlines()), type(error).__name__)
+    if not named:
+        return next(iter(text.splitlines()), type(error).__name__)
+    kind, words = named[-1]
+    return f"{kind}: {words}" if words else f"{kind}."

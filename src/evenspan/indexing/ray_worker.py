@@ -27,6 +27,9 @@ class ShardEncoder:
         from evenspan.loading import load
         from evenspan.models import calibrate
 
+        self._writer, self._handoff = writer, handoff
+        # All workers load at once, before the first has succeeded.
+        self._count("load", _TRIES + options["workers"], "while they loaded the model")
         device, self._keep_text = options["device"], settings.text
         model = load(settings.model, **({} if device is None else {"device": device}))
         if model_digest(model) != settings.weights:
@@ -37,7 +40,7 @@ class ShardEncoder:
         else:
             calibrate(model, Calibration.parse(settings.calibration))
         self._encoder = DocumentEncoder(model, options["document_prompt"], options["batch_tokens"])
-        self._writer, self._handoff = writer, handoff
+        self._handoff.succeed.remote("load")
 
     def __call__(self, block: Any) -> Any:
         """Encode and write one shard; returns what the driver needs to commit it."""
@@ -46,20 +49,17 @@ class ShardEncoder:
             return pyarrow.Table.from_pylist([])
         block = pyarrow.ipc.open_stream(packed.as_buffer()).read_all()
         (number,) = block[NUMBER].unique().to_pylist()
-        self._count(number, block["id"])
+        names = block["id"]
+        self._count(number, _TRIES, f"with the documents from {names[0].as_py()!r} to {names[-1].as_py()!r}")
         tokens = block[TOKENS].to_pylist()
         vectors = self._encoder.encode(block["text"].to_pylist(), tokens)
         dropped = [NUMBER, TOKENS] + ([] if self._keep_text else ["text"])
         written = self._writer.write(number, with_vectors(block.drop_columns(dropped), vectors))
         return pyarrow.Table.from_pylist([asdict(written)])
 
-    def _count(self, number: int, names: Any) -> None:
-        """Give up on a shard that ends every worker that takes it: Ray itself would go on for ever."""
+    def _count(self, work: int | str, tries: int, when: str) -> None:
+        """Give up on what ends every worker that begins with it: Ray itself would go on for ever."""
         import ray
 
-        begun = ray.get(self._handoff.begin.remote(number))
-        if begun > _TRIES:
-            raise RuntimeError(
-                f"{_TRIES} workers died with the documents from {names[0].as_py()!r} to {names[-1].as_py()!r}, perhaps for "
-                "want of memory."
-            )
+        if ray.get(self._handoff.begin.remote(work)) > tries:
+            raise RuntimeError(f"{tries} workers died {when}, perhaps for want of memory.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ class FolderStore(Store):
 
     def __init__(self, folder: Path, *, write: bool, replace: bool) -> None:
         self.location = str(folder)
-        self.folder = folder = folder.resolve()  # workers may have another working directory
+        self.folder = folder = Path(os.path.abspath(folder))  # workers may have another working directory
         self._lock = None
         if write:
             folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import hashlib
 import heapq
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
 from evenspan.indexing.stores.folder import FolderStore
 
+_LOOKS = 30  # seconds
 _COMPARE = {
     "=": pyarrow.compute.equal,
     "!=": pyarrow.compute.not_equal,
@@ -180,6 +182,16 @@ class ParquetStore(FolderStore):
         names = [name for name in pyarrow.parquet.read_schema(file).names if name not in ("vector", "digest")]
         found: list[dict[str, Any]] = pyarrow.parquet.read_table(file, columns=names).take(rows).to_pylist()
         return found
+
+
+def _await(path: Path, size: int) -> None:
+    """Make sure that a file is here, which another machine may have written: some file systems show it late."""
+    for _ in range(_LOOKS):
+        if path.exists() and path.stat().st_size == size:
+            return
+        time.sleep(1)
+        os.listdir(path.parent)  # has the folder read again where its entries are remembered
+    raise OSError(f"A worker wrote {path}, which is not here: all machines must see the same folder at this path.")
 
 
 def filter_columns(where: Filter) -> set[str]:
