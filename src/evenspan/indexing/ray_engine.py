@@ -26,7 +26,7 @@ from evenspan.indexing.stores.base import Store
 if TYPE_CHECKING:
     from evenspan.indexing.running import IndexOptions
 
-_FEW_SHARDS = 8  # fewer of them need no more workers than there are
+_FEW_SHARDS = 8  # of so many, no more workers are started than have something to do
 
 
 def run_on_ray(
@@ -38,9 +38,10 @@ def run_on_ray(
         return  # nothing is new, and no model has to be loaded anywhere
     with ray_session(options.address) as ray:
         workers, share = _resources(ray, options)
-        first.extend(itertools.islice(shards, min(workers, _FEW_SHARDS) - 1))
-        if len(first) < _FEW_SHARDS:  # that is all there is
-            workers = min(workers, len(first))
+        looked_for = min(workers, _FEW_SHARDS)
+        first.extend(itertools.islice(shards, looked_for - 1))
+        if len(first) < looked_for:
+            workers = len(first)  # that is all there is
         with _feed(ray, _drained(first, shards), store) as (feed, handoff, dataset):
             written = dataset.map_batches(
                 ShardEncoder,
