@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import indexes
 import psutil
 import pytest
-from indexes import content, rows
+from indexes import content, rows, write_jsonl
 
 import evenspan
 import evenspan.indexing.planning
@@ -164,3 +166,16 @@ def test_addresses(cluster, model, tmp_path) -> None:
         index(model, rows(5), store, engine="ray", address="auto")
     with pytest.raises(ValueError, match="workers must be at least 1"):
         index(model, rows(5), store, engine="ray", workers=0)
+
+
+@pytest.mark.cluster
+def test_without_an_address_no_cluster_is_joined(cluster, model, tmp_path) -> None:
+    corpus, seen = write_jsonl(tmp_path / "corpus.jsonl", rows(40)), False
+    command = [sys.executable, "-m", "evenspan.cli", "index", model, str(corpus), f"parquet:{tmp_path / 'own'}"]
+    with subprocess.Popen([*command, "--engine", "ray", "--quiet"], stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            family = psutil.Process(process.pid).children(recursive=True)
+            seen = seen or any("gcs_server" in one.name() for one in family)
+            time.sleep(0.1)
+    assert process.returncode == 0
+    assert seen

@@ -70,7 +70,9 @@ def add_parser(commands: Any) -> None:
         "--max-chars", type=int, default=10_000_000, metavar="N", help="longer texts are skipped (default: %(default)s)"
     )
     parser.add_argument("--engine", choices=["local", "ray"], default="local", help="(default: %(default)s)")
-    parser.add_argument("--address", help="of a Ray cluster (default: Ray on this machine)")
+    parser.add_argument(
+        "--address", help="of a Ray cluster, or `auto` for the one on this machine (default: a Ray of its own)"
+    )
     parser.add_argument("--workers", type=int, metavar="N", help="of Ray (default: one for each GPU, or for 2 CPUs)")
     parser.add_argument("--device", help="cpu, cuda, … (default: the best there is)")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")

@@ -29,8 +29,10 @@ def ray_session(address: str | None) -> Iterator[Any]:
         yield ray
         return
     _try(address)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report to its makers
-    ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to its makers
+    # By itself Ray would join whatever cluster was last started on this machine, by whomever.
+    where = address or os.environ.get("RAY_ADDRESS") or "local"
+    ray.init(address=where, log_to_driver=False, logging_level=logging.WARNING)
     _hush()
     try:
         yield ray
