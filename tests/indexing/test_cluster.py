@@ -21,7 +21,7 @@ import evenspan.indexing.ray_feed
 from evenspan.indexing.planning import ShardSize
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
-pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray's own
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore")]  # warnings of Ray's own
 SHARD = ShardSize(20)
 
 
@@ -100,7 +100,7 @@ def test_gpus_have_an_actor_each_and_new_columns_come_in_time(cluster, model, tm
     ("victim", "kind"),
     [
         ("MapBatches(blocks)", "parquet"),
-        pytest.param("MapWorker(MapBatches(ShardEncoder))", "postgres", marks=pytest.mark.cluster),
+        ("MapWorker(MapBatches(ShardEncoder))", "postgres"),
     ],
 )
 def test_a_lost_process(cluster, model, request, tmp_path, victim: str, kind: str) -> None:
@@ -120,7 +120,6 @@ def test_a_lost_process(cluster, model, request, tmp_path, victim: str, kind: st
     assert content(**store) == content(f"parquet:{tmp_path / 'one'}")
 
 
-@pytest.mark.cluster
 @pytest.mark.usefixtures("little_room")
 def test_a_lost_node(cluster, model, tmp_path) -> None:
     entries, node = rows(400), cluster.add_node(num_cpus=3)
@@ -152,7 +151,6 @@ def test_what_was_read_is_kept_when_a_source_breaks_off(cluster, model, tmp_path
     assert len(content(store)) == 400
 
 
-@pytest.mark.cluster
 def test_what_a_worker_cannot_do_is_said_in_a_line(cluster, tmp_path) -> None:
     model = indexes.saved_model(tmp_path)
     gone = disturbed(rows(5), 0, lambda: Path(model, "config.json").unlink())  # after the driver has loaded it
@@ -169,7 +167,6 @@ def test_addresses(cluster, model, tmp_path) -> None:
         index(model, rows(5), store, engine="ray", workers=0)
 
 
-@pytest.mark.cluster
 def test_without_an_address_no_cluster_is_joined(cluster, model, tmp_path) -> None:
     corpus, seen = write_jsonl(tmp_path / "corpus.jsonl", rows(40)), False
     command = [sys.executable, "-m", "evenspan.cli", "index", model, str(corpus), f"parquet:{tmp_path / 'own'}"]
