@@ -33,11 +33,11 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 import evenspan
 from evenspan import Calibration
-from evenspan.baskets import Baskets
-from evenspan.layers import AttentionLayers
-from evenspan.modules import calibrated_module
-from evenspan.redistribute import redistribute
-from evenspan.rows import pooled_query, pooled_scores, replace_rows
+from evenspan.core.baskets import Baskets
+from evenspan.core.layers import AttentionLayers
+from evenspan.core.redistribute import redistribute
+from evenspan.core.rows import pooled_query, pooled_scores, replace_rows
+from evenspan.models.modules import calibrated_module
 
 SETTING = Calibration()
 SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {

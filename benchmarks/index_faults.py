@@ -34,7 +34,7 @@ import transformers
 from shapes import random_model
 
 import evenspan
-from evenspan.indexing.planning import ShardSize
+from evenspan.indexing.plan import ShardSize
 
 RESULTS = Path(__file__).parent / "results" / "index_faults.md"
 DOCUMENTS, SHARD = 800, 20

@@ -15,8 +15,8 @@ os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="evenspan-tests-")
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
 import pytest
-import tiny
 import transformers.utils.logging
+from helpers import tiny
 from sentence_transformers import SentenceTransformer
 
 transformers.utils.logging.disable_progress_bar()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-import indexes
 import numpy as np
 import pytest
-import tiny
+from helpers import indexes, tiny
+from helpers.paths import DOCS
 
 import evenspan
 
-DOCS = Path(__file__).parent.parent / "docs"
 SNIPPETS = dict(
     re.findall(
         r"^## (\w+)\n.*?^```python\n(.*?)^```", (DOCS / "frameworks.md").read_text("utf-8"), re.DOTALL | re.MULTILINE

@@ -34,7 +34,7 @@ def test_import_changes_nothing() -> None:
                 list(warnings.filters),
             )
         before = state()
-        import evenspan, evenspan.models, evenspan.loading, evenspan.inspection
+        import evenspan, evenspan.models.calibrating, evenspan.models.loading, evenspan.models.inspecting
         assert state() == before
     """
     assert run(script) == ""

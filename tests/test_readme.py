@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
-import copies
-import indexes
 import pytest
-import tiny
+from helpers import copies, indexes, tiny
+from helpers.paths import ROOT
 
 from evenspan.cli import main
 from evenspan.demonstration import demonstrate
 
-ROOT = Path(__file__).parent.parent
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 

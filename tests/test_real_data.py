@@ -6,16 +6,15 @@ import json
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from helpers.paths import SHARED
 
 import evenspan
 from evenspan import Calibration
 from evenspan.evaluation import compare, evaluate, load_benchmark
-from evenspan.miniatures import base_folder
+from evenspan.models.miniatures import base_folder
 
-SHARED = Path(__file__).parent.parent.parent / "shared"
 DRCD, MODELS = SHARED / "data" / "drcd-zh", SHARED / "models"
 NEWWIKI = SHARED / "data" / "newwiki-long-en"
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel
 
-from evenspan.miniatures import base_folder
+from evenspan.models.miniatures import base_folder
 
 RANK = 16
 POSITIONS = 2048

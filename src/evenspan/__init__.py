@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any
 from evenspan.calibration import Calibration
 
 if TYPE_CHECKING:
-    from evenspan.auditing.result import Audit
-    from evenspan.auditing.running import audit
-    from evenspan.indexing.running import index
-    from evenspan.indexing.searching import open_index
-    from evenspan.inspection import Inspection, inspect_model
-    from evenspan.loading import load
-    from evenspan.miniatures import miniature
-    from evenspan.models import calibrate, calibrated, calibration_of, restore
+    from evenspan.auditing.auditing import audit
+    from evenspan.auditing.schema import Audit
+    from evenspan.indexing.run import index
+    from evenspan.indexing.search import open_index
+    from evenspan.models import (
+        Inspection,
+        calibrate,
+        calibrated,
+        calibration_of,
+        inspect_model,
+        load,
+        miniature,
+        restore,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,14 +42,14 @@ __all__ = [
 
 # What needs torch and sentence-transformers is imported when it is first used: `evenspan --help` stays instant.
 _HOME = {
-    "Audit": "auditing.result",
-    "audit": "auditing.running",
-    "Inspection": "inspection",
-    "index": "indexing.running",
-    "inspect_model": "inspection",
-    "load": "loading",
-    "miniature": "miniatures",
-    "open_index": "indexing.searching",
+    "Audit": "auditing.schema",
+    "audit": "auditing.auditing",
+    "Inspection": "models",
+    "index": "indexing.run",
+    "inspect_model": "models",
+    "load": "models",
+    "miniature": "models",
+    "open_index": "indexing.search",
     "calibrate": "models",
     "calibrated": "models",
     "calibration_of": "models",

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from sentence_transformers import SentenceTransformer
 
-from evenspan.baskets import PoolingToken
 from evenspan.calibration import Calibration
+from evenspan.core.baskets import PoolingToken
 from evenspan.evaluation import Comparison, EvaluationResult, compare, evaluate, load_benchmark
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark
-from evenspan.miniatures import miniature
-from evenspan.models import calibrated
+from evenspan.models.calibrating import calibrated
+from evenspan.models.miniatures import miniature
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 
-import indexes
 import pytest
-from indexes import STORES
+from helpers import indexes
+from helpers.indexes import STORES
 
 import evenspan
-import evenspan.indexing.planning
-from evenspan.indexing.planning import ShardSize
+import evenspan.indexing.plan
+from evenspan.indexing.plan import ShardSize
 
 SMALL = ShardSize(documents=16)
 _tables = itertools.count()

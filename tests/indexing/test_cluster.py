@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import indexes
 import psutil
 import pytest
-from indexes import content, rows, write_jsonl
+from helpers import indexes
+from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
-import evenspan.indexing.planning
-import evenspan.indexing.ray_feed
-from evenspan.indexing.planning import ShardSize
+import evenspan.indexing.plan
+import evenspan.indexing.ray.feed
+from evenspan.indexing.plan import ShardSize
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore")]  # warnings of Ray's own
@@ -44,8 +44,8 @@ def cluster() -> Iterator[Any]:
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows and shards on their way at a time, so that reading goes along with the work."""
-    monkeypatch.setattr(evenspan.indexing.planning, "_ROWS", 50)
-    monkeypatch.setattr(evenspan.indexing.ray_feed, "_WAITING", 100_000)
+    monkeypatch.setattr(evenspan.indexing.plan, "_ROWS", 50)
+    monkeypatch.setattr(evenspan.indexing.ray.feed, "_WAITING", 100_000)
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 
-import indexes
 import numpy as np
-import tiny
 import torch
-from indexes import content, rows, write_jsonl
+from helpers import indexes, tiny
+from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
-import evenspan.indexing.planning
+import evenspan.indexing.plan
 from evenspan.indexing.batches import DocumentEncoder
 
 AWKWARD = [
@@ -98,7 +97,7 @@ def test_awkward_column_names(index, store) -> None:
 
 
 def test_a_field_that_comes_late_gets_a_column(index, store, model, monkeypatch) -> None:
-    monkeypatch.setattr(evenspan.indexing.planning, "_ROWS", 20)  # the first rows settle the columns
+    monkeypatch.setattr(evenspan.indexing.plan, "_ROWS", 20)  # the first rows settle the columns
     entries = rows(60)
     entries[50]["seen"] = "late"
     index(entries)

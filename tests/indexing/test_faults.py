@@ -14,13 +14,13 @@ import threading
 import time
 from pathlib import Path
 
-import indexes
 import pytest
-from indexes import STORES, content, rows, write_jsonl
+from helpers import indexes
+from helpers.indexes import STORES, content, rows, write_jsonl
 
 import evenspan
 from evenspan.cli import main
-from evenspan.indexing.planning import ShardSize
+from evenspan.indexing.plan import ShardSize
 
 DOCUMENTS, SHARD = 600, 20
 

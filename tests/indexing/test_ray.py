@@ -8,13 +8,13 @@ import subprocess
 import sys
 import time
 
-import indexes
 import psutil
 import pytest
-from indexes import content, rows, write_jsonl
+from helpers import indexes
+from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
-from evenspan.indexing.planning import ShardSize
+from evenspan.indexing.plan import ShardSize
 
 pytest.importorskip("ray", reason="Ray is not installed")
 

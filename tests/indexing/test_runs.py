@@ -6,20 +6,19 @@ import io
 import json
 import sys
 
-import indexes
 import numpy as np
 import pyarrow
 import pytest
-import tiny
 import torch
-from indexes import content, rows
+from helpers import indexes, tiny
+from helpers.indexes import content, rows
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 import evenspan
-import evenspan.indexing.planning
+import evenspan.indexing.plan
 from evenspan.cli import main
-from evenspan.indexing.planning import ShardSize
+from evenspan.indexing.plan import ShardSize
 
 SMALL = ShardSize(documents=16)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import indexes
 import numpy as np
 import pytest
-import tiny
 import torch
-from indexes import STORES, content, rows
+from helpers import indexes, tiny
+from helpers.indexes import STORES, content, rows
 
 import evenspan
-import evenspan.indexing.planning
+import evenspan.indexing.plan
 
 
 def test_search_finds_what_an_exact_search_finds(index, store, model) -> None:
@@ -151,7 +150,7 @@ def test_an_open_index_sees_what_a_later_run_replaced(index, store, model) -> No
 def test_rows_that_do_not_count_hide_no_others(model, tmp_path, monkeypatch) -> None:
     evenspan.index(model, indexes.rows(20), tmp_path / "index", progress=False)
     monkeypatch.setattr(
-        "evenspan.indexing.catalogue.Catalogue.commit", lambda *_: (_ for _ in ()).throw(OSError("died"))
+        "evenspan.indexing.manifest.Catalogue.commit", lambda *_: (_ for _ in ()).throw(OSError("died"))
     )
     more = [{"id": f"n{number}", "text": "w1 w2 w3"} for number in range(200)]
     with pytest.raises(OSError, match="died"):

@@ -10,11 +10,11 @@ import threading
 import time
 from pathlib import Path
 
-import indexes
 import pyarrow
 import pyarrow.parquet
 import pytest
-from indexes import content, rows, write_jsonl
+from helpers import indexes
+from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
 from evenspan.corpus.documents import BadRowError, Place, Row, RowRules

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenspan.auditing.result import Attention, LayerAttention
-from evenspan.baskets import CONTENT, FIRST, POOLED
+from evenspan.auditing.schema import Attention, LayerAttention
+from evenspan.core.baskets import CONTENT, FIRST, POOLED
 
 _PERCENTILES = (5, 25, 50, 75, 95)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, get_args
 
-from evenspan.auditing.result import (
+from evenspan.auditing.schema import (
     Attention,
     Audit,
     Bias,

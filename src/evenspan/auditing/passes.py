@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from tqdm.auto import tqdm
 
-from evenspan.auditing.documents import Document
-from evenspan.auditing.observing import Observer
-from evenspan.auditing.result import Attention
-from evenspan.baselines import uncalibrated
+from evenspan.auditing.attention import Observer
+from evenspan.auditing.schema import Attention
+from evenspan.auditing.segments import Document
 from evenspan.calibration import Calibration
-from evenspan.models import calibrated
+from evenspan.models.calibrating import calibrated, uncalibrated
 
 _AT_ONCE = 128  # documents: what is lost when memory runs out, and how often the bar moves
 

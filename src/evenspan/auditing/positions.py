@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evenspan.auditing.result import Bias, Degree, Estimate, Representation
+from evenspan.auditing.schema import Bias, Degree, Estimate, Representation
 
 Array = NDArray[np.float64]
 RESAMPLES = 1000

@@ -60,11 +60,11 @@ def _calibration_or_none(text: str) -> Calibration | str:
 
 def run(options: argparse.Namespace) -> int:
     """Audit a model and say what was found."""
-    from evenspan.auditing.reading import read_texts
-    from evenspan.auditing.running import audit, check_options
-    from evenspan.inspection import inspect_model
-    from evenspan.loading import load
-    from evenspan.models import calibration_of
+    from evenspan.auditing.auditing import audit, check_options
+    from evenspan.auditing.sample import read_texts
+    from evenspan.models.calibrating import calibration_of
+    from evenspan.models.inspecting import inspect_model
+    from evenspan.models.loading import load
 
     quiet_transformers()
     check_options(options.sample, options.segments, options.versions, options.batch_size, options.seed)

@@ -80,12 +80,13 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate every method and print them side by side."""
-    from evenspan.baselines import Calibrated, Method, Plain, baseline, room_for_text
     from evenspan.calibration import Calibration
     from evenspan.evaluation import compare, evaluate, load_benchmark
-    from evenspan.evaluation.result import file_name
-    from evenspan.loading import load
-    from evenspan.models import calibration_of
+    from evenspan.evaluation.methods import Calibrated, Method, Plain, baseline
+    from evenspan.evaluation.scores import file_name
+    from evenspan.models.calibrating import calibration_of
+    from evenspan.models.loading import load
+    from evenspan.models.reading import room_for_text
 
     quiet_transformers()
     model = load(options.model, **({"device": options.device} if options.device else {}))

@@ -83,7 +83,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Index and print the summary."""
     from evenspan.indexing import index
-    from evenspan.indexing.planning import ShardSize
+    from evenspan.indexing.plan import ShardSize
 
     quiet_transformers()
     summary = index(

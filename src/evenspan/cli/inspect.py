@@ -29,8 +29,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load the model on the CPU and print what is found."""
-    from evenspan.inspection import inspect_model
-    from evenspan.loading import load
+    from evenspan.models.inspecting import inspect_model
+    from evenspan.models.loading import load
 
     quiet_transformers()
     found = inspect_model(load(options.model, device="cpu"), options.calibration)

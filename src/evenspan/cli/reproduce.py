@@ -37,9 +37,9 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the table and print it."""
-    from evenspan.baselines import SegmentAverage
-    from evenspan.evaluation.reproduction import reproduce
-    from evenspan.loading import load
+    from evenspan.evaluation.methods import SegmentAverage
+    from evenspan.evaluation.reproducing import reproduce
+    from evenspan.models.loading import load
 
     quiet_transformers()
     model = load(options.model, **({"device": options.device} if options.device else {}))

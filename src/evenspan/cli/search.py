@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     quiet_transformers()
     model = None
     if options.model is not None:
-        from evenspan.loading import load
+        from evenspan.models.loading import load
 
         model = load(options.model, **({"device": options.device} if options.device else {}))
     with open_index(options.store, model, table=options.table, device=options.device) as index:

@@ -78,7 +78,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 def _prepare(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     from evenspan.evaluation import load_benchmark
-    from evenspan.loading import load
+    from evenspan.models.loading import load
     from evenspan.sweeps import read_grid
 
     quiet_transformers()
@@ -115,7 +115,7 @@ def run_sweep(options: argparse.Namespace) -> int:
 
 def run_tune(options: argparse.Namespace) -> int:
     """Choose a setting, or none, and say why."""
-    from evenspan.models import calibrate
+    from evenspan.models.calibrating import calibrate
     from evenspan.sweeps import tune
 
     model, benchmark, rest = _prepare(options)

@@ -1,10 +1,10 @@
 """Position-aware evaluation: what calibration does to each position and to overall quality."""
 
 from evenspan.evaluation.benchmark import Benchmark, Collection, Query
-from evenspan.evaluation.comparison import Comparison, compare
-from evenspan.evaluation.result import EvaluationResult, GroupScore, QueryScore
-from evenspan.evaluation.running import evaluate
-from evenspan.evaluation.sources import load_benchmark
+from evenspan.evaluation.benchmarks import load_benchmark
+from evenspan.evaluation.comparing import Comparison, compare
+from evenspan.evaluation.evaluating import evaluate
+from evenspan.evaluation.scores import EvaluationResult, GroupScore, QueryScore
 
 __all__ = [
     "Benchmark",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evenspan.evaluation.benchmark import Benchmark, Scoring
 from evenspan.evaluation.measures import harmonic_mean, position_sensitivity
-from evenspan.evaluation.result import GroupScore, QueryScore
+from evenspan.evaluation.scores import GroupScore, QueryScore
 from evenspan.evaluation.statistics import bootstrap_interval, means
 
 Values = NDArray[np.float64]

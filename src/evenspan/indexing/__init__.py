@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evenspan.indexing.running import index
-from evenspan.indexing.searching import Index, SearchResult, open_index
+from evenspan.indexing.run import index
+from evenspan.indexing.search import Index, SearchResult, open_index
 from evenspan.indexing.summary import IndexSummary
 
 __all__ = ["Index", "IndexSummary", "SearchResult", "index", "open_index"]

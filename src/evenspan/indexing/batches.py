@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
+from evenspan.models.reading import document_prompt
+
 BATCH_TOKENS = 16_384
 _COUNTED_AT_ONCE = 1_000_000  # characters
 _MOST_TEXTS = 1024  # in a batch, however short
@@ -102,21 +104,6 @@ class DocumentEncoder:
         self.batch_tokens = min(self.batch_tokens, budget)  # once for both halves
         middle = len(texts) // 2
         return np.concatenate([self._encode(texts[:middle], budget), self._encode(texts[middle:], budget)])
-
-
-def document_prompt(model: SentenceTransformer) -> str:
-    """What a model puts in front of documents by itself."""
-    for name in ("document", "passage", "corpus"):  # as encode_document looks for it
-        if model.prompts.get(name):
-            return str(model.prompts[name])
-    return str(model.prompts.get(model.default_prompt_name, "")) if model.default_prompt_name else ""
-
-
-def query_prompt(model: SentenceTransformer) -> str:
-    """What a model puts in front of queries by itself."""
-    if model.prompts.get("query"):
-        return str(model.prompts["query"])
-    return str(model.prompts.get(model.default_prompt_name, "")) if model.default_prompt_name else ""
 
 
 def _counter(model: SentenceTransformer) -> Any:

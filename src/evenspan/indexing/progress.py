@@ -6,7 +6,7 @@ import time
 
 from tqdm import tqdm
 
-from evenspan.indexing.planning import Shard
+from evenspan.indexing.plan import Shard
 
 _FORMAT = "{desc}{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 _FORMAT_UNKNOWN = "{desc}{elapsed}{postfix}"

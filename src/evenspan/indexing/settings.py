@@ -11,7 +11,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module, Transformer
 
-from evenspan.indexing.batches import document_prompt, query_prompt
+from evenspan.models.reading import document_prompt, query_prompt
 
 NO_CALIBRATION = "none"
 # What may differ between two runs into one index: where the model lay, and how queries are asked.
@@ -110,7 +110,7 @@ class IndexSettings:
 
 def model_digest(model: SentenceTransformer) -> str:
     """A digest of the weights, the modules with their settings, and the tokenizer: all that makes a vector of a text."""
-    from evenspan.evaluation.encoding import fingerprint
+    from evenspan.evaluation.vectors import fingerprint
 
     digest = hashlib.sha256(fingerprint(model).encode())
     for module in model.modules():

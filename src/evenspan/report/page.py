@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from evenspan.report.drawing import Figure, inline
+from evenspan.drawing.figure import Figure, inline
+from evenspan.formatting import audit_name, listed, model_name
+from evenspan.report.findings import findings
 from evenspan.report.html import Markup, element, fold, foreign, joined, table
-from evenspan.report.reading import Material, Subject
+from evenspan.report.load import Material, Subject
 from evenspan.report.settings import settings
 from evenspan.report.style import STYLE
-from evenspan.report.summary import findings
 from evenspan.report.tables import audit_table, cut_documents, evaluation_tables
 from evenspan.report.tiles import tiles
-from evenspan.words import audit_name, listed, model_name
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _FEW_ROWS = 40  # a longer table of a figure's data is left to its CSV file

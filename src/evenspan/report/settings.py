@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evenspan.report.html import Markup, element, fold, foreign, table
-from evenspan.report.reading import Material
+from evenspan.report.load import Material
 
 
 def settings(material: Material) -> Markup:

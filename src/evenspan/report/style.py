@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evenspan.report import palette
+from evenspan.drawing import palette
 
 _LIGHT = (
     "--page:#f3f5f8;--card:#ffffff;--ink:#1c2430;--soft:#4d5765;--rule:#d8dee6;--accent:#1a5ba6;--good:#0b6b5b;"

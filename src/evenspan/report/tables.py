@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from evenspan.auditing.result import Audit, Estimate, Representation
-from evenspan.evaluation.result import EvaluationResult
-from evenspan.report.choosing import comparison_of, shown
+from evenspan.auditing.schema import Audit, Estimate, Representation
+from evenspan.evaluation.scores import EvaluationResult
+from evenspan.formatting import count, interval, method_name, share, signed
 from evenspan.report.html import Markup, element, fold, foreign, joined, table
-from evenspan.report.reading import Evaluation
-from evenspan.words import count, interval, method_name, share, signed
+from evenspan.report.load import Evaluation
+from evenspan.report.selection import comparison_of, shown
 
 _FEW_GROUPS = 6
 

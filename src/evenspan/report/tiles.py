@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evenspan.auditing.result import Representation
-from evenspan.auditing.wording import Tone
-from evenspan.report.choosing import choose, plain_of
-from evenspan.report.reading import Evaluation, Subject
-from evenspan.words import audit_name, count, plain, points, share, signed, tame
+from evenspan.auditing.findings import Tone
+from evenspan.auditing.schema import Representation
+from evenspan.formatting import audit_name, count, plain, points, share, signed, tame
+from evenspan.report.load import Evaluation, Subject
+from evenspan.report.selection import choose, plain_of
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evenspan.sweeps.encoding import SweptVectors, encode
     from evenspan.sweeps.figures import plot_strengths, plot_trade_off
     from evenspan.sweeps.grids import ablation_grid, paper_grid, read_grid, strengths
-    from evenspan.sweeps.result import SweepResult
-    from evenspan.sweeps.running import sweep
+    from evenspan.sweeps.sweep_result import SweepResult
+    from evenspan.sweeps.sweeping import sweep
     from evenspan.sweeps.tuning import Tuning, tune
+    from evenspan.sweeps.vectors import SweptVectors, encode
 
 __all__ = [
     "SweepResult", "SweptVectors", "Tuning", "ablation_grid", "encode", "paper_grid", "plot_strengths", "plot_trade_off",
@@ -20,16 +20,16 @@ __all__ = [
 
 # Encoding needs nothing but the core; the rest needs `evenspan[eval]`, and is imported when it is used.
 _HOME = {
-    "SweptVectors": "encoding",
-    "encode": "encoding",
+    "SweptVectors": "vectors",
+    "encode": "vectors",
     "plot_strengths": "figures",
     "plot_trade_off": "figures",
     "ablation_grid": "grids",
     "paper_grid": "grids",
     "read_grid": "grids",
     "strengths": "grids",
-    "SweepResult": "result",
-    "sweep": "running",
+    "SweepResult": "sweep_result",
+    "sweep": "sweeping",
     "Tuning": "tuning",
     "tune": "tuning",
 }

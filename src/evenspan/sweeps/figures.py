@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evenspan.calibration import Calibration
-from evenspan.evaluation.result import EvaluationResult
+from evenspan.evaluation.scores import EvaluationResult
 
 if TYPE_CHECKING:
-    from evenspan.sweeps.result import SweepResult
+    from evenspan.sweeps.sweep_result import SweepResult
 
 _COLOURS = {"beginning": "#c2410c", "middle": "#a16207", "end": "#1b4f8a", "HM": "#111827"}
 _MARKERS = {"soft": "o", "uniform": "s", "hard": "^"}

@@ -12,16 +12,16 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from evenspan.attention import CalibratedPass, tolerance
 from evenspan.calibration import Calibration
-from evenspan.families import Family, family_of
-from evenspan.last_layer import find_layers, looked_into
-from evenspan.layers import is_causal
-from evenspan.models import calibrated
-from evenspan.modules import pooled_behind_prompt
-from evenspan.passes import baskets_of
-from evenspan.pipeline import Pipeline, overridden
-from evenspan.sweeps.trajectories import Plans, Setting, advance
+from evenspan.core.attention import CalibratedPass, tolerance
+from evenspan.core.calls import baskets_of
+from evenspan.core.families import Family, family_of
+from evenspan.core.last_layer import find_layers, looked_into
+from evenspan.core.layers import is_causal
+from evenspan.models.calibrating import calibrated
+from evenspan.models.modules import pooled_behind_prompt
+from evenspan.models.pipeline import Pipeline, overridden
+from evenspan.sweeps.rows import Plans, Setting, advance
 
 
 class SharedWorkError(RuntimeError):

@@ -10,13 +10,13 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.evaluation.benchmark import Benchmark
-from evenspan.evaluation.comparison import Comparison, Difference, compare
-from evenspan.evaluation.result import EvaluationResult
-from evenspan.evaluation.running import evaluate
+from evenspan.evaluation.comparing import Comparison, Difference, compare
+from evenspan.evaluation.evaluating import evaluate
+from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.scoring import Resampling, summarise
-from evenspan.sweeps.result import SweepResult, figure
-from evenspan.sweeps.running import sweep
 from evenspan.sweeps.splitting import split
+from evenspan.sweeps.sweep_result import SweepResult, figure
+from evenspan.sweeps.sweeping import sweep
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def open_store(
 
 
 def _kind_of(folder: Path, *, replace: bool) -> str | None:
-    from evenspan.indexing.catalogue import MANIFEST, Catalogue
+    from evenspan.indexing.manifest import MANIFEST, Catalogue
 
     if not (folder / MANIFEST).exists():
         return None

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenspan.corpus.documents import Document
-from evenspan.indexing.catalogue import Written
 from evenspan.indexing.columns import RESERVED, Columns
 from evenspan.indexing.filters import Filter
+from evenspan.indexing.manifest import Written
 from evenspan.indexing.settings import IndexSettings
 
 

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from evenspan.indexing.catalogue import LOCK, MANIFEST, Catalogue, Lock
 from evenspan.indexing.columns import Columns
+from evenspan.indexing.manifest import LOCK, MANIFEST, Catalogue, Lock
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Store
 

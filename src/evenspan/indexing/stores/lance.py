@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
-from evenspan.indexing.catalogue import ROWS, Written
 from evenspan.indexing.columns import TYPES, Columns
 from evenspan.indexing.filters import Both, Either, Filter, IsNull, Not, OneOf, Value
+from evenspan.indexing.manifest import ROWS, Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
 from evenspan.indexing.stores.folder import FolderStore

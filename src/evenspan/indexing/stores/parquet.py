@@ -19,9 +19,9 @@ import pyarrow.compute
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from evenspan.indexing.catalogue import Written
 from evenspan.indexing.columns import TYPES, Columns, vectors_of
 from evenspan.indexing.filters import Both, Either, Filter, IsNull, Not, OneOf
+from evenspan.indexing.manifest import Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
 from evenspan.indexing.stores.folder import FolderStore

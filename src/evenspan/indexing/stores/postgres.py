@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenspan.corpus.documents import Document
-from evenspan.indexing.catalogue import Written
 from evenspan.indexing.columns import RESERVED, Columns, vectors_of
 from evenspan.indexing.filters import Filter
+from evenspan.indexing.manifest import Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, Store, hits
 from evenspan.indexing.stores.postgres_sql import Result, about, condition, connect, insist, shards

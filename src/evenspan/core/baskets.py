@@ -1,0 +1,203 @@
+"""Where the attention goes: the geometry of one batch, built once and reused by every layer.
+
+All keys of a batch stand in one flat row: a padded batch of r rows and k columns has r·k keys, a packed one has as many
+as it has tokens. Both layouts then share the same maths, and no shape depends on the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from evenspan.core.triton import fused_geometry, fuses_geometry
+
+PoolingToken = Literal["cls", "last"]
+
+# Basket numbers of the two tokens that stand alone; content baskets follow.
+POOLED, FIRST, CONTENT = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Baskets:
+    """The pooled row, the isolated tokens and the content baskets of every sequence of a batch.
+
+    Attributes:
+        pooled: flat position of each sequence's pooling token.  # (rows,)
+        first: flat position of each sequence's first token.  # (rows,)
+        slots: flat position of each content token, basket by basket.  # (rows, baskets, basket_size)
+        filled: which slots hold a token.  # (rows, baskets, basket_size)
+        present: which baskets exist: the pooling token's, the first token's, the content ones.  # (rows, 2 + baskets)
+        active: which sequences are calibrated at all.  # (rows,)
+        keys: how many keys the batch has, padding included.
+        longest: columns of a padded batch, tokens of the longest sequence of a packed one.
+        packed: whether sequences stand one behind the other without padding.
+    """
+
+    pooled: Tensor
+    first: Tensor
+    slots: Tensor
+    filled: Tensor
+    present: Tensor
+    active: Tensor
+    keys: int
+    longest: int
+    packed: bool
+
+    @classmethod
+    def from_mask(
+        cls, mask: Tensor, pooling: PoolingToken, basket_size: int, pooled_column: Tensor | None = None
+    ) -> Baskets:
+        """Baskets of a padded batch, padding on either side, from its attention mask.  # (rows, columns)
+
+        The pooling token is the first or the last valid token, unless `pooled_column` says otherwise.  # (rows,)
+        """
+        rows, columns = mask.shape
+        sizes = _Sizes.of(columns, basket_size)
+        if fuses_geometry(mask):
+            tensors = fused_geometry(mask, None, pooled_column, pooling, basket_size, *sizes)
+            return cls(*tensors, rows * columns, columns, packed=False)
+        valid = mask.bool()
+        start = torch.arange(rows, device=mask.device) * columns
+        first_column = valid.int().argmax(dim=1)
+        if pooled_column is None:
+            last_column = columns - 1 - valid.flip(1).int().argmax(dim=1)
+            pooled_column = first_column if pooling == "cls" else last_column
+        row_of_key = _row_of_key(rows, columns, mask.device)
+        pooled, first = start + pooled_column, start + first_column
+        tensors = _geometry(valid.flatten(), row_of_key, pooled, first, pooling, basket_size, sizes)
+        return cls(*tensors, rows * columns, columns, packed=False)
+
+    @classmethod
+    def from_lengths(
+        cls,
+        cumulative: Tensor,
+        tokens: int,
+        longest: int,
+        pooling: PoolingToken,
+        basket_size: int,
+        pooled: Tensor | None = None,
+    ) -> Baskets:
+        """Baskets of a packed batch from its cumulative lengths, 0 first.  # (rows + 1,)"""
+        sizes = _Sizes.of(longest, basket_size)
+        if fuses_geometry(cumulative):
+            tensors = fused_geometry(None, cumulative, pooled, pooling, basket_size, *sizes)
+            return cls(*tensors, tokens, longest, packed=True)
+        key = torch.arange(tokens, device=cumulative.device)
+        start, end = cumulative[:-1].long(), cumulative[1:].long()
+        if pooled is None:
+            # A text without tokens may come first or last: it gets another text's position, and is not active.
+            pooled = start.clamp(max=tokens - 1) if pooling == "cls" else (end - 1).clamp(min=0)
+        row_of_key = torch.searchsorted(end, key, right=True)
+        valid = torch.ones_like(key, dtype=torch.bool)
+        tensors = _geometry(valid, row_of_key, pooled, start, pooling, basket_size, sizes)
+        return cls(*tensors, tokens, longest, packed=True)
+
+    @cached_property
+    def row_of_key(self) -> Tensor:
+        """The sequence a key belongs to.  # (keys,)"""
+        rows = self.pooled.shape[0]
+        if not self.packed:
+            return _row_of_key(rows, self.keys // max(rows, 1), self.pooled.device)
+        key = torch.arange(self.keys, device=self.pooled.device)
+        return torch.searchsorted(self.first, key, right=True) - 1
+
+    @cached_property
+    def basket_of_key(self) -> Tensor:
+        """The basket a key belongs to; padding has the number after the last.  # (keys,)"""
+        baskets = self.slots.shape[1]
+        spare = self.keys  # what does not exist is written there, and dropped
+        number = torch.arange(CONTENT, CONTENT + baskets, device=self.slots.device).view(1, -1, 1)
+        found = torch.full((self.keys + 1,), CONTENT + baskets, dtype=torch.long, device=self.slots.device)
+        found = found.scatter(
+            0, torch.where(self.filled, self.slots, spare).flatten(), number.expand_as(self.slots).flatten()
+        )
+        # A packed text without tokens has another text's position, which is not its own.
+        own = self.row_of_key[self.pooled] == torch.arange(self.pooled.shape[0], device=self.pooled.device)
+        for basket, place in ((POOLED, self.pooled), (FIRST, self.first)):
+            found = found.index_fill(0, torch.where(own & self.present[:, basket], place, spare), basket)
+        return found[:-1]
+
+    @cached_property
+    def place_of_key(self) -> Tensor:
+        """Where the basket of a key stands among those of all sequences; padding has some place or other.  # (keys,)"""
+        baskets = CONTENT + self.slots.shape[1]
+        return self.row_of_key * baskets + self.basket_of_key.clamp(max=baskets - 1)
+
+    @cached_property
+    def real(self) -> Tensor:
+        """Which keys are in a basket, and not padding.  # (keys,)"""
+        return self.basket_of_key < CONTENT + self.slots.shape[1]
+
+    @cached_property
+    def alone(self) -> Tensor:
+        """Flat positions of the pooling token and the first one.  # (rows, 2)"""
+        # That of a packed text without tokens may be behind the last.
+        return torch.stack([self.pooled, self.first.clamp(max=self.keys - 1)], dim=-1)
+
+    @cached_property
+    def empty(self) -> Tensor:
+        """Which slots hold no token.  # (rows, baskets, basket_size)"""
+        return ~self.filled
+
+    @cached_property
+    def absent(self) -> Tensor:
+        """Which baskets do not exist.  # (rows, 2 + baskets)"""
+        return ~self.present
+
+    def to(self, device: torch.device | str) -> Baskets:
+        """The same on another device."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved: dict[str, Any] = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
+
+
+class _Sizes(NamedTuple):
+    baskets: int
+    slots_each: int
+
+    @classmethod
+    def of(cls, longest: int, basket_size: int) -> _Sizes:
+        """How many baskets the longest sequence can have; what no sequence can fill needs no room."""
+        return cls(max(1, -(-(longest - 1) // basket_size)), min(basket_size, max(longest, 1)))
+
+
+def _row_of_key(rows: int, columns: int, device: torch.device) -> Tensor:
+    return torch.arange(rows, device=device).repeat_interleave(columns, output_size=rows * columns)
+
+
+def _geometry(
+    valid: Tensor,
+    row_of_key: Tensor,
+    pooled: Tensor,
+    first: Tensor,
+    pooling: PoolingToken,
+    basket_size: int,
+    sizes: _Sizes,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The tensors of `Baskets` from what is a token and where the pooling and first tokens stand."""
+    rows, (keys,) = pooled.shape[0], valid.shape
+    key = torch.arange(keys, device=valid.device)
+    is_pooled = key == pooled[row_of_key]
+    is_first = (key == first[row_of_key]) & ~is_pooled & valid & (pooling == "last")
+    content = valid & ~is_pooled & ~is_first
+
+    per_row = torch.zeros(rows, dtype=torch.long, device=valid.device)
+    count = per_row.index_add(0, row_of_key, content.long())
+    before = count.cumsum(0) - count  # content tokens in earlier rows
+    rank = content.long().cumsum(0) - 1 - before[row_of_key]  # place among the row's content
+
+    width = sizes.baskets * sizes.slots_each
+    # Keys that are no content are written to one spare slot at the end, which is then dropped.
+    place = torch.where(content, row_of_key * width + rank, rows * width)
+    slots = torch.zeros(rows * width + 1, dtype=torch.long, device=valid.device).scatter(0, place, key)[:-1]
+    slots = slots.view(rows, *sizes)
+    filled = torch.arange(width, device=valid.device).expand(rows, width) < count.unsqueeze(1)
+    filled = filled.view(rows, *sizes)
+    has_tokens = per_row.index_add(0, row_of_key, valid.long()) > 0
+    has_first = (first != pooled) & has_tokens & (pooling == "last")
+    present = torch.cat([valid[pooled].unsqueeze(1), has_first.unsqueeze(1), filled.any(dim=2)], dim=1)
+    return pooled, first, slots, filled, present, (count >= basket_size) & valid[pooled]

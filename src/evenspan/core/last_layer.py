@@ -1,0 +1,145 @@
+"""The last layer, run for the pooled rows alone: nothing else of its output is ever read by a pooling token's vector.
+
+A layer whose family is known gets a class of its own here, by `attach_pooled`, and does so in calls whose
+`CalibratedPass` asks for `pooled_only`. All other calls run the layer in full.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from evenspan.core.attention import (
+    CalibratedPass,
+    is_attached,
+    not_compiled,
+    plain_implementation,
+    refuse_unknown_scores,
+)
+from evenspan.core.baskets import Baskets
+from evenspan.core.families import family_of, layer_class
+from evenspan.core.rows import calibrated_rows
+
+
+class _PooledLayer(nn.Module):
+    """A transformer layer that can leave out all rows but the pooled ones, which then keep what they came with."""
+
+    plain_class: type[nn.Module]
+
+    def forward(
+        self, hidden_states: Tensor, *args: Any, calibrated_pass: CalibratedPass | None = None, **kwargs: Any
+    ) -> Any:
+        # Not super(): whoever keeps this method bound (a compiler, a hook) may call it when the class is the plain one again.
+        plain: Any = getattr(type(self), "plain_class", type(self))
+        if calibrated_pass is None or not calibrated_pass.pooled_only or not _can_leave_out(self, plain):
+            return plain.forward(self, hidden_states, *args, calibrated_pass=calibrated_pass, **kwargs)
+        if calibrated_pass.verify:  # in full, for the sake of verification, but what is returned is always the same
+            plain.forward(self, hidden_states, *args, calibrated_pass=calibrated_pass, **kwargs)
+            calibrated_pass.layers_done -= 1
+        return _pooled_rows_only(self, plain, hidden_states, calibrated_pass, kwargs)
+
+
+def _can_leave_out(layer: nn.Module, plain: type[nn.Module]) -> bool:
+    """Whether nobody wants to see, or has changed, what would be left out."""
+    family: Any = family_of(plain)
+    if torch.is_grad_enabled() or family is None:
+        return False
+    attention = family.attention(layer)
+    # Eager attention gives a sequence without any token a row of its own making.
+    if not is_attached(attention) or plain_implementation(attention) == "eager":
+        return False
+    return not looked_into(layer, attention)
+
+
+def looked_into(layer: nn.Module, *modules: nn.Module) -> bool:
+    """Whether someone looks at, or has changed, the attention of a layer, which rows by themselves pass over, or `modules`."""
+    passed_over = [*modules, getattr(layer, "attention", None)]
+    return any(
+        module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
+        for module in passed_over
+        if module is not None
+    )
+
+
+@not_compiled
+def _pooled_rows_only(
+    layer: nn.Module,
+    plain: type[nn.Module],
+    hidden: Tensor,
+    calibrated_pass: CalibratedPass,
+    kwargs: dict[str, Any],
+) -> Tensor:
+    family: Any = family_of(plain)
+    attention, baskets = family.attention(layer), calibrated_pass.baskets
+    rotation = kwargs.get("position_embeddings")
+    states = family.attended(layer, hidden)
+    keys, values = family.keys_and_values(attention, states, rotation)
+    refuse_unknown_scores(keys, baskets, {"sliding_window": window_of(attention)})
+    queries = family.query(attention, states.flatten(0, 1)[baskets.pooled], pooled_rotation(rotation, hidden, baskets))
+    rows = calibrated_rows(queries, keys, values, baskets, calibrated_pass.calibration, attention.scaling)
+    calibrated_pass.layers_done += 1
+    flat = hidden.flatten(0, 1)
+    finished = family.finish(layer, flat[baskets.pooled], rows.flatten(1))
+    if baskets.packed:  # a text without tokens has another text's position, where that text's row must stand
+        finished = finished[baskets.row_of_key[baskets.pooled]]
+    return flat.index_copy(0, baskets.pooled, finished.to(hidden.dtype)).view(hidden.shape)
+
+
+def pooled_rotation(
+    rotation: tuple[Tensor, Tensor] | None, hidden: Tensor, baskets: Baskets
+) -> tuple[Tensor, Tensor] | None:
+    """The rotary positions of the pooling tokens.  # (rows, 1, head_dim)"""
+    if rotation is None:
+        return None
+    # One row of positions may serve the whole batch.
+    shared = rotation[0].shape[0] == 1 and hidden.shape[0] > 1
+    place = baskets.pooled % hidden.shape[1] if shared else baskets.pooled
+    cos, sin = (part.flatten(0, 1)[place].unsqueeze(1) for part in rotation)
+    return cos, sin
+
+
+def window_of(attention: Any) -> int | None:
+    """The tokens that a self-attention module looks back, or None for all."""
+    window: int | None = getattr(attention, "sliding_window", None)
+    if not hasattr(attention, "sliding_window"):  # Mistral's stands in its config
+        window = getattr(attention.config, "sliding_window", None)
+    return window
+
+
+def find_layers(model: nn.Module, attentions: Iterable[nn.Module]) -> list[nn.Module | None]:
+    """The layers of known families that have these self-attention modules, None for those of others."""
+    found: dict[nn.Module, nn.Module] = {}
+    for module in model.modules():
+        plain = getattr(type(module), "plain_class", type(module))
+        family: Any = family_of(plain)
+        if family is not None and not hasattr(module, "crossattention"):
+            found.setdefault(family.attention(module), module)
+    return [found.get(attention) for attention in attentions]
+
+
+def attach_pooled(layer: nn.Module) -> None:
+    """Make a layer able to leave out rows."""
+    layer.__class__ = _pooled_class(getattr(type(layer), "plain_class", type(layer)).__name__)
+
+
+def detach_pooled(modules: Iterable[nn.Module]) -> None:
+    """Give layers their own class back."""
+    for module in modules:
+        if isinstance(module, _PooledLayer):
+            layer: Any = module
+            layer.__class__ = module.plain_class
+
+
+@functools.cache
+def _pooled_class(name: str) -> type[nn.Module]:
+    # Named as the layer it stands for, and found under that name in this module by pickle: see __getattr__.
+    plain = layer_class(name)
+    return type(name, (_PooledLayer, plain), {"plain_class": plain, "__module__": __name__})
+
+
+def __getattr__(name: str) -> type[nn.Module]:
+    return _pooled_class(name)

@@ -1,0 +1,90 @@
+"""The geometry of a batch and its pooled rows, fused. `fuses…` say whether tensors can be computed here."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from evenspan.calibration import Calibration
+    from evenspan.core.baskets import Baskets, PoolingToken
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_LARGEST_HEAD = 256
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
+_working: dict[torch.device, bool] = {}
+
+
+def fuses(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether the fused kernels take these tensors: on CUDA, of a known dtype, and without gradients."""
+    return (
+        key.device.type == "cuda"
+        and query.dtype == key.dtype == value.dtype
+        and key.dtype in _DTYPES
+        and key.shape[-1] <= _LARGEST_HEAD
+        and value.shape[-1] == key.shape[-1]
+        and query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
+        and not (torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad))
+        and _works_on(key.device)
+    )
+
+
+def fused_rows(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    baskets: Baskets,
+    calibration: Calibration,
+    scale: float,
+    softcap: float | None = None,
+    output: Tensor | None = None,
+) -> Tensor:
+    """The pooled rows in two launches: over those of `output`, or by themselves (see `pooled_row.launch`)."""
+    from evenspan.core.triton.rows import launch  # Triton is imported when it is needed
+
+    return launch(query, key, value, baskets, calibration, scale, softcap, output)
+
+
+def fuses_geometry(layout: Tensor) -> bool:
+    """Whether the geometry of a batch with this mask or these cumulative lengths is computed here: on CUDA."""
+    return layout.device.type == "cuda" and _works_on(layout.device)
+
+
+def fused_geometry(
+    mask: Tensor | None,
+    cumulative: Tensor | None,
+    pooled: Tensor | None,
+    pooling: PoolingToken,
+    basket_size: int,
+    baskets: int,
+    slots_each: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The tensors of `Baskets` in one launch, from the mask of a padded batch or the lengths of a packed one."""
+    from evenspan.core.triton.geometry import launch
+
+    return launch(mask, cumulative, pooled, pooling, basket_size, baskets, slots_each)
+
+
+def _works_on(device: torch.device) -> bool:
+    """Whether Triton is there and can build kernels for a device; found out once, by building one."""
+    if device not in _working:
+        _working[device] = _HAS_TRITON and _try(device)
+    return _working[device]
+
+
+def _try(device: torch.device) -> bool:
+    from evenspan.core.triton.geometry import launch
+
+    try:
+        launch(torch.ones(1, 4, dtype=torch.long, device=device), None, None, "cls", 2, 2, 2)
+    except Exception as error:  # no compiler, a device that Triton does not know: everything runs in PyTorch
+        reason = (str(error).splitlines() or [""])[0]
+        warnings.warn(
+            f"Triton cannot be used on {device} ({reason}): calibration runs in PyTorch, slower.", stacklevel=2
+        )
+        return False
+    return True

@@ -1,0 +1,159 @@
+"""Figures: drawn once, kept as files, and set into the page in its own colours and letters."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import warnings
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evenspan.drawing import palette
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PANEL = (4.5, 3.2)  # inches: small enough that letters stay readable when a phone shows it across its whole width
+_STYLE: dict[str, Any] = {
+    "axes.edgecolor": palette.MUTED,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.labelcolor": palette.MUTED,
+    "axes.labelsize": 9.5,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10.5,
+    "figure.facecolor": palette.PAPER,
+    "axes.facecolor": "none",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.5,
+    "grid.color": palette.RULE,
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "lines.linewidth": 1.9,
+    "text.color": palette.INK,
+    "text.parse_math": False,  # a name with dollar signs is a name
+    "xtick.color": palette.MUTED,
+    "xtick.labelsize": 9,
+    "ytick.color": palette.MUTED,
+    "ytick.labelsize": 9,
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One drawing of a figure: `draw` is given its axes."""
+
+    title: str
+    draw: Callable[[Any], None]
+    height: float = _PANEL[1]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a report.
+
+    Attributes:
+        key: its name as a file, unique in a report.
+        title: what it shows.
+        description: the same in words, with the numbers that matter, for those who do not see it.
+        caption: how to read it.
+        panels: its drawings, side by side where there is room.
+        columns: of its data.
+        rows: its data.
+    """
+
+    key: str
+    title: str
+    description: str
+    caption: str
+    panels: tuple[Panel, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | float | int | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The inside of an SVG element, and its view box."""
+
+    box: str
+    content: str
+
+
+def save(figure: Figure, folder: Path) -> None:
+    """Write a figure as SVG and PNG, and its data as CSV."""
+    with _styled(figure.key, letters="path"):
+        drawn = _draw(figure.panels, title=figure.title)
+        drawn.savefig(folder / f"{figure.key}.svg", metadata={"Date": None, "Title": figure.title})
+        drawn.savefig(folder / f"{figure.key}.png", dpi=160, metadata={"Software": None})
+    with (folder / f"{figure.key}.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(figure.columns)
+        writer.writerows(figure.rows)
+
+
+def inline(figure: Figure) -> list[Drawing]:
+    """Each panel, for the page."""
+    drawings = []
+    for place, panel in enumerate(figure.panels):
+        with _styled(figure.key, letters="none"):
+            text = io.StringIO()
+            _draw((panel,)).savefig(text, format="svg", transparent=True, metadata={"Date": None})
+        drawings.append(_for_the_page(text.getvalue(), f"{figure.key}-{place}"))
+    return drawings
+
+
+@contextmanager
+def _styled(salt: str, letters: str) -> Iterator[None]:
+    import matplotlib
+
+    # `rc_context` alone would let a user's own style shine through.
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()  # leaves the back end alone
+        parameters: Any = matplotlib.rcParams
+        parameters.update(_STYLE | {"svg.hashsalt": salt, "svg.fonttype": letters})
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def _draw(panels: tuple[Panel, ...], title: str | None = None) -> Any:
+    from matplotlib.figure import Figure as Canvas  # not pyplot, which would choose a back end for the whole process
+
+    height = max(panel.height for panel in panels) + (0.35 if title else 0)
+    canvas = Canvas(figsize=(_PANEL[0] * len(panels), height), layout="constrained")
+    axes = canvas.subplots(1, len(panels), squeeze=False)[0]
+    for one, panel in zip(axes, panels, strict=True):
+        panel.draw(one)
+        if title and panel.title:
+            one.set_title(panel.title, color=palette.INK)
+    if title:
+        canvas.suptitle(title, fontsize=11.5, fontweight="bold")
+    return canvas
+
+
+def _for_the_page(svg: str, prefix: str) -> Drawing:
+    """Only the drawing, with letters and colours of the page, and ids that no other drawing has."""
+    box = re.search(r'viewBox="([\d. ]+)"', svg)
+    if box is None:
+        raise RuntimeError("matplotlib wrote an SVG without a view box.")
+    content = svg[svg.index(">", box.end()) + 1 : svg.rindex("</svg>")]
+    content = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", content, flags=re.DOTALL)
+    tags = " ".join(re.findall(r"<[^>]+>", content))
+    used = set(re.findall(r"url\(#([^)]+)\)", tags)) | set(re.findall(r'href="#([^"]+)"', tags))
+
+    def change(found: re.Match[str]) -> str:  # tags only: the text between them is not ours
+        tag = found[0].replace("xlink:href=", "href=")
+        tag = re.sub(r' id="([^"]+)"', lambda name: f' id="{prefix}-{name[1]}"' if name[1] in used else "", tag)
+        tag = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", tag)
+        tag = re.sub(r"font-family: [^;\"]+;? ?", "", tag)
+        tag = re.sub(r"font: ([^;\"]*?)([\d.]+px) [^;\"]+", r"font-size: \2", tag)  # as older matplotlib has it
+        return re.sub(r"\s+", " ", palette.by_variables(tag))
+
+    content = re.sub(r"<[^>]+>", change, content)
+    return Drawing(box[1], re.sub(r">\s+<", ">\n<", content).strip())

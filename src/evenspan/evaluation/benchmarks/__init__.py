@@ -1,0 +1,67 @@
+"""Where benchmarks come from: one file per source, one row here."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from evenspan.evaluation.benchmark import Benchmark
+
+# name: (module, function); hub sources take `path` for a local copy in the hub's own layout.
+SOURCES = {
+    "fineweb-posq": ("fineweb", "load_fineweb_posq"),
+    "squad-posq": ("squad", "load_squad_posq"),
+    "posir": ("posir", "load_posir"),
+    "nanobeir": ("nanobeir", "load_nanobeir"),
+    "generated": ("generated", "load_generated"),
+}
+
+
+def load_benchmark(name_or_path: str | os.PathLike[str], *, limit: int | None = None, **options: Any) -> Benchmark:
+    """Load a benchmark by name, from a folder in BEIR layout, or from files in SQuAD format.
+
+    Args:
+        name_or_path: `"fineweb-posq"`, `"squad-posq"`, `"posir"`, `"nanobeir"`, a folder with `corpus.jsonl`,
+            `queries.jsonl` and qrels, or a `.json` file in SQuAD format (or a folder of them).
+        limit: a quick look: at most that many documents in each collection.
+        **options: of the source; for hub sources `path` names a local copy in the hub's own layout.
+
+    Example:
+        >>> load_benchmark("posir", language="deu-Latn", corpus_language="eng-Latn")  # doctest: +SKIP
+    """
+    name = os.fspath(name_or_path)
+    loader: Callable[..., Benchmark]
+    if name in SOURCES:
+        module, function = SOURCES[name]
+        loader = getattr(import_module(f"evenspan.evaluation.benchmarks.{module}"), function)
+        benchmark = _call(loader, name, options)
+    elif Path(name).is_dir() and not _squad_files(Path(name)):
+        from evenspan.evaluation.benchmarks.directory import load_directory
+
+        benchmark = _call(load_directory, name, options, Path(name))
+    elif Path(name).exists():
+        from evenspan.evaluation.benchmarks.squad import load_squad_files
+
+        benchmark = _call(load_squad_files, name, options, Path(name))
+    else:
+        raise ValueError(
+            f"There is no benchmark {name!r}: give a folder, a file in SQuAD format, or one of {', '.join(SOURCES)}."
+        )
+    return benchmark.limited(limit)
+
+
+def _call(loader: Callable[..., Benchmark], name: str, options: dict[str, Any], *arguments: Any) -> Benchmark:
+    """Load with options that the source has; the error for another one names those."""
+    known = list(inspect.signature(loader).parameters)[len(arguments) :]
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise ValueError(f"The benchmark {name!r} has no option {unknown[0]!r}; it has {', '.join(known)}.")
+    return loader(*arguments, **options)
+
+
+def _squad_files(path: Path) -> bool:
+    return not (path / "corpus.jsonl").exists() and any(path.glob("*.json"))

@@ -1,0 +1,107 @@
+"""PosIR: 10 languages, 31 domains, evidence at every position of long documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evenspan.evaluation.benchmark import Benchmark, Collection, Query
+from evenspan.evaluation.benchmarks.hub import find_file, how_to_provide
+
+REPOSITORY = "infgrad/PosIR-Benchmark-v1"
+LANGUAGES = (
+    "ara-Arab", "cmn-Hans", "deu-Latn", "eng-Latn", "fra-Latn",
+    "ita-Latn", "kor-Kore", "por-Latn", "rus-Cyrl", "spa-Latn",
+)  # fmt: skip
+BINS = 20
+BIN_NAMES = tuple(f"{place / BINS:.2f}-{(place + 1) / BINS:.2f}" for place in range(BINS))
+
+
+def load_posir(
+    language: str = "eng-Latn",
+    corpus_language: str | None = None,
+    domains: Sequence[str] | str | None = None,
+    path: str | Path | None = None,
+) -> Benchmark:
+    """The queries of one language over all domains, each domain searched by itself.
+
+    Args:
+        language: of the queries, e.g. `"deu-Latn"`.
+        corpus_language: of the documents; by default that of the queries. The paper's x→en has `"eng-Latn"`.
+        domains: names of domains, a list or separated by commas; by default all there are.
+        path: a local copy of the data set in the hub's own layout.
+    """
+    corpus_language = corpus_language or language
+    for given in (language, corpus_language):
+        if given not in LANGUAGES:
+            raise ValueError(f"PosIR has no language {given!r}; there are {', '.join(LANGUAGES)}.")
+    chosen = [name.strip() for name in domains.split(",")] if isinstance(domains, str) else list(domains or [])
+    if not chosen or path is not None:  # named domains of the hub need no listing, which the cache does not have
+        there = _domains(language, path)
+        unknown = [name for name in chosen if name not in there]
+        if unknown:
+            raise ValueError(f"PosIR has no domain {unknown[0]!r} in {language}; there are {', '.join(there)}.")
+        chosen = chosen or there
+    collections = tuple(_collection(domain, language, corpus_language, path) for domain in chosen)
+    name = f"posir-{language}" if language == corpus_language else f"posir-{language}-to-{corpus_language}"
+    options = {"source": REPOSITORY, "language": language, "corpus_language": corpus_language, "domains": chosen}
+    return Benchmark(name, collections, BIN_NAMES, scoring="posir", depth=1000, options=options)
+
+
+def bin_of(position: float) -> int:
+    """The bin of a relative position: 20 of equal width, closed on the right, the first on both sides."""
+    for place in range(BINS):
+        if position <= (place + 1) / BINS:
+            return place
+    return BINS - 1
+
+
+def _domains(language: str, path: str | Path | None) -> list[str]:
+    if path is not None:
+        folder = Path(path, language)
+        if not folder.is_dir():
+            raise FileNotFoundError(f"The copy of {REPOSITORY} at {path} has no folder {language}.")
+        return sorted(entry.name for entry in folder.iterdir() if (entry / "queries.parquet").is_file())
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        files = HfApi().list_repo_files(REPOSITORY, repo_type="dataset")
+    except (HfHubHTTPError, OSError) as error:
+        raise OSError(how_to_provide(REPOSITORY, path)) from error
+    return sorted({file.split("/")[1] for file in files if file.startswith(f"{language}/") and file.count("/") > 1})
+
+
+def _collection(domain: str, language: str, corpus_language: str, path: str | Path | None) -> Collection:
+    queries = _read(f"{language}/{domain}/queries.parquet", path, QUERY_COLUMNS)
+    corpus = _read(f"{corpus_language}/{domain}/corpus.parquet", path, ("_id", "text"))
+    qrels = _read(f"{language}/{domain}/qrels/test.parquet", path, ("query-id", "corpus-id", "score"))
+    relevance: dict[str, dict[str, int]] = {}
+    for row in qrels:
+        if row["score"] > 0:
+            relevance.setdefault(str(row["query-id"]), {})[str(row["corpus-id"])] = int(row["score"])
+    documents = {str(row["_id"]): row["text"] for row in corpus}
+    return Collection(
+        domain, documents, tuple(_query(row) for row in queries if str(row["_id"]) in relevance), relevance
+    )
+
+
+QUERY_COLUMNS = ("_id", "text", "pos_char_span", "pos_char_length", "pos_token_length")
+
+
+def _query(row: dict[str, Any]) -> Query:
+    start, end = row["pos_char_span"]
+    position = min(1.0, max(0.0, (start + end) / 2 / max(1, row["pos_char_length"])))
+    return Query(str(row["_id"]), row["text"], (BIN_NAMES[bin_of(position)],), position, int(row["pos_token_length"]))
+
+
+def _read(file: str, path: str | Path | None, columns: Sequence[str]) -> list[dict[str, Any]]:
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(find_file(REPOSITORY, file, path))
+    missing = [column for column in columns if column not in table.column_names]
+    if missing:
+        raise ValueError(f"{file}: column {missing[0]!r} is missing; there are {', '.join(table.column_names)}.")
+    rows: list[dict[str, Any]] = table.select(list(columns)).to_pylist()
+    return rows

@@ -1,0 +1,115 @@
+"""SQuAD: the positions of its answers as they are (SQuAD-PosQ), or its paragraphs joined to long documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from evenspan.evaluation.benchmark import POSITIONS, Benchmark, Collection, Query, thirds
+from evenspan.evaluation.benchmarks.files import BenchmarkError
+from evenspan.evaluation.benchmarks.hub import read_split
+from evenspan.evaluation.methods import words as words_of
+
+REPOSITORY = "rajpurkar/squad_v2"
+# Inclusive at both ends, so an answer at 100 counts in two groups.
+BINS = ((0, 100), (100, 200), (200, 300), (300, 400), (400, 500), (500, 3120))
+
+
+def load_squad_posq(path: str | Path | None = None) -> Benchmark:
+    """Answerable questions of SQuAD 2.0, grouped by the character at which the first answer starts."""
+    columns = ("id", "context", "question", "answers")
+    rows = [row for split in ("train", "validation") for row in read_split(REPOSITORY, split, columns, path=path)]
+    contexts = sorted({row["context"] for row in rows})
+    number = {context: f"d{index}" for index, context in enumerate(contexts)}
+    queries, relevance = [], {}
+    for row in rows:
+        starts = row["answers"]["answer_start"]
+        if starts:
+            groups = tuple(_bin_name(low, high) for low, high in BINS if low <= starts[0] <= high)
+            position = min(1.0, starts[0] / max(1, len(row["context"])))
+            queries.append(Query(row["id"], row["question"], groups, position))
+            relevance[row["id"]] = {number[row["context"]]: 1}
+    collection = Collection("squad-posq", dict(zip(number.values(), contexts, strict=True)), tuple(queries), relevance)
+    names = tuple(_bin_name(low, high) for low, high in BINS)
+    return Benchmark("squad-posq", (collection,), names, options={"source": REPOSITORY})
+
+
+def load_squad_files(path: Path, words: int = 750) -> Benchmark:
+    """Files in SQuAD format: an article's paragraphs joined in order to documents of about `words` words.
+
+    The evidence keeps its place in the joined document; groups are the thirds that it lies in.
+
+    Args:
+        path: a `.json` file, or a folder of them.
+        words: paragraphs are added to a document until it has at least this many words.
+    """
+    if words < 1:
+        raise ValueError(f"words must be at least 1, not {words}.")
+    files = [path] if path.is_file() else sorted(path.glob("*.json"))
+    corpus: dict[str, str] = {}
+    queries: list[Query] = []
+    relevance: dict[str, dict[str, int]] = {}
+    for file in files:
+        for document, questions in _documents(file, words):
+            name = f"d{len(corpus)}"
+            corpus[name] = document
+            for identifier, question, start, end in questions:
+                if identifier in relevance:
+                    raise BenchmarkError(file, None, f"question id {identifier!r} appears a second time")
+                groups = thirds(start, end, len(document))
+                queries.append(Query(identifier, question, groups, (start + end) / 2 / len(document)))
+                relevance[identifier] = {name: 1}
+    if not queries:
+        raise BenchmarkError(path, None, "no question with an answer in any article")
+    collection = Collection(path.stem, corpus, tuple(queries), relevance)
+    return Benchmark(
+        path.stem, (collection,), POSITIONS, options={"source": "squad-files", "path": str(path), "words": words}
+    )
+
+
+Question = tuple[str, str, int, int]
+
+
+def _documents(file: Path, words: int) -> Iterator[tuple[str, list[Question]]]:
+    """Joined documents of a file, each with its questions and the span of their first answer."""
+    try:
+        articles = json.loads(file.read_text(encoding="utf-8"))["data"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise BenchmarkError(file, None, "not in SQuAD format: needs a JSON object with 'data'") from None
+    for number, article in enumerate(articles, start=1):
+        if not isinstance(article, dict) or not isinstance(article.get("paragraphs"), list):
+            raise BenchmarkError(file, None, f"not in SQuAD format: article {number} has no list of 'paragraphs'")
+        text = ""
+        questions: list[Question] = []
+        for paragraph in article["paragraphs"]:
+            if text:
+                text += "\n\n"
+            questions += _questions(file, paragraph, offset=len(text))
+            text += paragraph["context"]
+            if len(words_of(text)) >= words:
+                yield text, questions
+                text, questions = "", []
+        if text:
+            yield text, questions
+
+
+def _questions(file: Path, paragraph: dict[str, Any], offset: int) -> Iterator[Question]:
+    context = paragraph["context"]
+    for entry in paragraph["qas"]:
+        if entry.get("is_impossible") or not entry.get("answers"):
+            continue
+        answer = entry["answers"][0]
+        start, end = answer["answer_start"], answer["answer_start"] + len(answer["text"])
+        if not 0 <= start <= end <= len(context):
+            raise BenchmarkError(
+                file,
+                None,
+                f"question {entry['id']!r}: span [{start}, {end}) lies outside its context of {len(context)}",
+            )
+        yield entry["id"], entry["question"], offset + start, offset + end
+
+
+def _bin_name(low: int, high: int) -> str:
+    return f"{low}-{high}"

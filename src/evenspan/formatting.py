@@ -1,0 +1,102 @@
+"""Numbers and names as people read them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePath, PureWindowsPath
+from typing import TYPE_CHECKING
+
+from evenspan.calibration import Calibration
+
+if TYPE_CHECKING:
+    from evenspan.auditing.schema import Estimate
+
+DETACHED = " (detached)"
+_DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def count(value: float) -> str:
+    """1,234."""
+    return f"{value:,.0f}"
+
+
+def share(part: float, whole: float) -> str:
+    """A share as a percentage, never rounded to nothing or to all."""
+    if not whole or not part:
+        return "0 %"
+    percent = 100 * part / whole
+    if percent < 0.1:
+        return "under 0.1 %"
+    if percent < 10:
+        return f"{percent:.1f} %"
+    return f"{min(percent, 99.9):.1f} %" if 99 < percent < 100 else f"{percent:.0f} %"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """With its sign, and a real minus."""
+    text = f"{value:+.{digits}f}"
+    return (text.lstrip("+-") if float(text) == 0 else text).replace("-", "−")
+
+
+def plain(value: float, digits: int = 3) -> str:
+    """With a real minus, and without a plus."""
+    return signed(value, digits).removeprefix("+")
+
+
+def points(value: float) -> str:
+    """A difference of scores between 0 and 1, in points of 100."""
+    return signed(100 * value, 1)
+
+
+def interval(estimate: Estimate) -> str:
+    """The 95 % interval."""
+    low, high = estimate.interval
+    return f"{signed(low)} to {signed(high)}"
+
+
+def model_name(name: str) -> str:
+    """The last part of a folder's path; a name on the hub as it is."""
+    path = PureWindowsPath(name) if "\\" in name else PurePath(name)
+    return path.name if path.is_absolute() and path.name else name
+
+
+def audit_name(path: Path) -> str:
+    """What to call the audit in a file: after its folder."""
+    return tame(path.parent.name or path.stem)
+
+
+def calibration_of(method: str) -> Calibration | None:
+    """The calibration that a method's name spells, None for a baseline and the plain model."""
+    try:
+        return Calibration.parse(method.removesuffix(DETACHED))
+    except ValueError:
+        return None
+
+
+def method_name(method: str) -> str:
+    """A method in few words, such as `soft λ 0.5, half of the layers`."""
+    if method == "none":
+        return "plain"
+    one = calibration_of(method)
+    if one is None:
+        return tame(method)
+    layers = {"half": "half of the layers", "last": "last layer", "all": "all layers"}.get(str(one.layers))
+    parts = [f"{one.variant} λ {one.strength:g}", layers or f"layers {one.layers}", f"baskets of {one.basket_size}"]
+    parts += [f"self-mass {one.self_mass:g}"] if one.variant == "hard" else []
+    parts += [f"first token {one.first_token}"] if one.first_token is not None else []
+    return ", ".join(parts) + (DETACHED if method.endswith(DETACHED) else "")
+
+
+def tame(name: str) -> str:
+    """A name of others that can stand in a sentence: without characters that turn the direction of what follows."""
+    return _DIRECTIONS.sub("", name)
+
+
+def clipped(text: str, most: int) -> str:
+    """Text that fits where there is little room."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def listed(names: list[str]) -> str:
+    """`a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

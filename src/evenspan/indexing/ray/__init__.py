@@ -1,0 +1,1 @@
+"""Indexing on many GPUs and machines."""

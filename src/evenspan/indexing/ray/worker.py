@@ -1,0 +1,64 @@
+"""What runs on Ray's workers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow
+import pyarrow.ipc
+
+from evenspan.indexing.columns import with_vectors
+from evenspan.indexing.ray.feed import NUMBER, SHARD, TOKENS
+from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
+from evenspan.indexing.stores.base import ShardWriter
+
+_TRIES = 5  # of a shard
+
+
+class ShardEncoder:
+    """An actor: loads the model once, then encodes and writes shard after shard."""
+
+    def __init__(self, settings: IndexSettings, writer: ShardWriter, handoff: Any, options: dict[str, Any]) -> None:
+        from evenspan.calibration import Calibration
+        from evenspan.indexing.batches import DocumentEncoder
+        from evenspan.indexing.settings import model_digest
+        from evenspan.models.calibrating import calibrate, uncalibrated
+        from evenspan.models.loading import load
+
+        self._writer, self._handoff = writer, handoff
+        # All workers load at once, before the first has succeeded.
+        self._count("load", _TRIES + options["workers"], "while they loaded the model")
+        device, self._keep_text = options["device"], settings.text
+        model = load(settings.model, **({} if device is None else {"device": device}))
+        if model_digest(model) != settings.weights:
+            raise RuntimeError(f"{settings.model!r} has other weights on this machine than where the run was started.")
+        if settings.calibration == NO_CALIBRATION:
+            self._plain = uncalibrated(model)
+            self._plain.__enter__()
+        else:
+            calibrate(model, Calibration.parse(settings.calibration))
+        self._encoder = DocumentEncoder(model, options["document_prompt"], options["batch_tokens"])
+        self._handoff.succeed.remote("load")
+
+    def __call__(self, block: Any) -> Any:
+        """Encode and write one shard; returns what the driver needs to commit it."""
+        (packed,) = block[SHARD]
+        if not len(packed.as_buffer()):  # committed before Ray read it again
+            return pyarrow.Table.from_pylist([])
+        block = pyarrow.ipc.open_stream(packed.as_buffer()).read_all()
+        (number,) = block[NUMBER].unique().to_pylist()
+        names = block["id"]
+        self._count(number, _TRIES, f"with the documents from {names[0].as_py()!r} to {names[-1].as_py()!r}")
+        tokens = block[TOKENS].to_pylist()
+        vectors = self._encoder.encode(block["text"].to_pylist(), tokens)
+        dropped = [NUMBER, TOKENS] + ([] if self._keep_text else ["text"])
+        written = self._writer.write(number, with_vectors(block.drop_columns(dropped), vectors))
+        return pyarrow.Table.from_pylist([asdict(written)])
+
+    def _count(self, work: int | str, tries: int, when: str) -> None:
+        """Give up on what ends every worker that begins with it: Ray itself would go on for ever."""
+        import ray
+
+        if ray.get(self._handoff.begin.remote(work)) > tries:
+            raise RuntimeError(f"{tries} workers died {when}, perhaps for want of memory.")

@@ -1,0 +1,209 @@
+"""Search an index with the query side of the model that made it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+from evenspan.indexing.filters import parse
+from evenspan.indexing.settings import IndexSettings, model_digest
+from evenspan.indexing.stores import open_store
+from evenspan.indexing.stores.base import Hit
+from evenspan.models.calibrating import uncalibrated
+from evenspan.models.loading import load
+from evenspan.models.reading import room_for_text, windows
+
+_PART_TOKENS = 64
+_MOST_PARTS = 256  # of one document
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A document that was found; `part` is the part of it that matches best, if texts are kept and it was asked for."""
+
+    rank: int
+    score: float
+    id: str
+    text: str | None
+    part: str | None
+    metadata: Mapping[str, Any]
+
+
+class Index:
+    """An index, open for searching; made by `open_index`."""
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        model: SentenceTransformer | None = None,
+        *,
+        table: str | None = None,
+        device: str | None = None,
+    ) -> None:
+        self._store = open_store(store, table=table)
+        settings = self._store.settings()
+        if settings is None:
+            self._store.close()
+            raise ValueError(f"{self._store.location} holds no index yet.")
+        self.settings: IndexSettings = settings
+        self._model, self._device = model, device
+        self._checked = False
+
+    @property
+    def model(self) -> SentenceTransformer:
+        """The model that made the index, loaded when it is first needed."""
+        if self._model is None:
+            options: dict[str, Any] = {} if self._device is None else {"device": self._device}
+            if self.settings.revision is not None and not os.path.isdir(self.settings.model):
+                options["revision"] = self.settings.revision
+            loaded = load(self.settings.model, **options)
+            self._check(loaded.to(getattr(torch, self.settings.dtype)))
+            # Half precision is for devices that are fast at it.
+            self._model = loaded.float() if loaded.device.type == "cpu" else loaded
+        elif not self._checked:
+            self._check(self._model)
+        return self._model
+
+    def _check(self, model: SentenceTransformer) -> None:
+        # Weights of another precision have another digest; the dimensions are all that can be compared then.
+        same_type = str(model.dtype).removeprefix("torch.") == self.settings.dtype
+        if same_type and model_digest(model) != self.settings.weights:
+            raise ValueError(
+                f"{self._store.location} was made with {self.settings.model!r}, and this is another model: pass the "
+                "right one with model=…, or index again with --replace."
+            )
+        self._checked = True
+
+    @overload
+    def search(  # type: ignore[overload-overlap]
+        self, queries: str, k: int = 10, where: str | None = None, *, parts: bool = False
+    ) -> list[SearchResult]: ...
+
+    @overload
+    def search(
+        self, queries: Sequence[str], k: int = 10, where: str | None = None, *, parts: bool = False
+    ) -> list[list[SearchResult]]: ...
+
+    def search(
+        self, queries: str | Sequence[str], k: int = 10, where: str | None = None, *, parts: bool = False
+    ) -> list[SearchResult] | list[list[SearchResult]]:
+        """The `k` best documents for a query, or for each of several.
+
+        Args:
+            queries: one question, or several.
+            k: how many documents.
+            where: a filter on metadata, such as `"year >= 2020 and lang = 'de'"`.
+            parts: also find the part of each document that matches best, which encodes the documents' parts.
+        """
+        texts = [queries] if isinstance(queries, str) else list(queries)
+        vectors = self.encode(texts)
+        found = self.search_vectors(vectors, k, where)
+        results = []
+        for vector, hits in zip(vectors, found, strict=True):
+            best = self._parts(vector, hits) if parts else [None] * len(hits)
+            results.append(
+                [
+                    SearchResult(rank, hit.score, hit.id, hit.text, part, hit.metadata)
+                    for rank, (hit, part) in enumerate(zip(hits, best, strict=True), start=1)
+                ]
+            )
+        return results[0] if isinstance(queries, str) else results
+
+    def search_vectors(self, vectors: NDArray[np.float32], k: int = 10, where: str | None = None) -> list[list[Hit]]:
+        """The `k` best documents for each query vector."""
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise ValueError(f"k must be a whole number of at least 1, not {k!r}.")
+        if vectors.ndim != 2 or vectors.shape[1] != self.settings.dimensions:
+            raise ValueError(
+                f"Query vectors must have the shape (queries, {self.settings.dimensions}), not {vectors.shape}."
+            )
+        expression = None if where is None else parse(where, self._store.columns())
+        return self._store.search(vectors, k, expression) if len(vectors) else []
+
+    def encode(self, queries: Sequence[str]) -> NDArray[np.float32]:
+        """The vectors of some queries: never calibrated, with the query prompt of the index."""
+        return self._encode(queries, self.settings.query_prompt, query=True)
+
+    def _encode(self, texts: Sequence[str], prompt: str, *, query: bool) -> NDArray[np.float32]:
+        if not texts:
+            return np.empty((0, self.settings.dimensions), dtype=np.float32)
+        model = self.model
+        encode: Any = model.encode_query if query else model.encode_document
+        with uncalibrated(model):
+            tensor = encode(
+                list(texts),
+                prompt=prompt,
+                show_progress_bar=False,
+                convert_to_tensor=True,
+                normalize_embeddings=self.settings.similarity == "cosine",
+            )
+        vectors: NDArray[np.float32] = tensor.float().cpu().numpy()
+        return vectors
+
+    def _parts(self, query: NDArray[np.float32], hits: Sequence[Hit]) -> list[str | None]:
+        """For each document the part of it that is most like the query."""
+        if not hits:
+            return []
+        size = min(_PART_TOKENS, room_for_text(self.model, self.settings.document_prompt))
+        pieces = [
+            [] if hit.text is None else [piece for piece in windows(self.model, hit.text, size) if piece.strip()]
+            for hit in hits
+        ]
+        pieces = [some[:_MOST_PARTS] for some in pieces]
+        vectors = self._encode([piece for some in pieces for piece in some], self.settings.document_prompt, query=False)
+        best: list[str | None] = []
+        for some, scores in zip(
+            pieces, np.split(vectors @ query, np.cumsum([len(s) for s in pieces])[:-1]), strict=True
+        ):
+            best.append(some[int(scores.argmax())].strip() if some else None)
+        return best
+
+    def rows(self) -> Iterator[Hit]:
+        """Every document with its vector, in no particular order."""
+        return self._store.rows()
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The metadata columns that a filter can use, and their types."""
+        return self._store.columns()
+
+    def __len__(self) -> int:
+        return self._store.count()
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self._store.close()
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_index(
+    store: str | os.PathLike[str],
+    model: SentenceTransformer | None = None,
+    *,
+    table: str | None = None,
+    device: str | None = None,
+) -> Index:
+    """Open an index for searching.
+
+    Args:
+        store: what `index` was given as its store.
+        model: the model that made the index, if it is loaded already; by default it is loaded when a query comes.
+        table: in PostgreSQL.
+        device: where the model goes.
+
+    Example:
+        >>> open_index("my-index").search("Who looks after the pottery?", k=3)  # doctest: +SKIP
+    """
+    return Index(store, model, table=table, device=device)

@@ -1,0 +1,119 @@
+"""Look at a model before calibrating it: can it be calibrated, where, and how much of a document does it read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+
+from evenspan.calibration import Calibration
+from evenspan.core.baskets import PoolingToken
+from evenspan.core.layers import is_causal
+from evenspan.models.calibrating import calibration_of
+from evenspan.models.pipeline import Pipeline
+
+_POOLED_ROW = {"cls": "the first token", "last": "the last token"}
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `inspect_model` found; `print` it for people, `to_json` it for programs.
+
+    Attributes:
+        calibratable: whether `evenspan.calibrate` takes this model with this calibration.
+        reason: why not, and what to do instead; None if it does.
+        architecture: class of the transformers model.
+        pooling: `"cls"` or `"last"`: which token the vector is read from.
+        causal: whether tokens attend backwards only.
+        layers: number of attention layers.
+        full_attention_layers: those that see the whole passage and so can be calibrated.
+        calibrated_layers: those that the calibration chooses.
+        max_tokens: how many tokens the model reads; what comes after is cut off.
+        attention: the attention implementation that runs all other rows.
+        dtype: of the weights.
+        calibration: the setting that was asked about.
+        current_calibration: what the model has now, None if it is plain.
+    """
+
+    calibratable: bool
+    reason: str | None
+    calibration: str
+    current_calibration: str | None
+    architecture: str | None = None
+    pooling: PoolingToken | None = None
+    causal: bool | None = None
+    layers: int | None = None
+    full_attention_layers: tuple[int, ...] = ()
+    calibrated_layers: tuple[int, ...] = ()
+    max_tokens: int | None = None
+    attention: str | None = None
+    dtype: str | None = None
+
+    def to_json(self) -> str:
+        """All fields as a JSON object."""
+        return json.dumps(asdict(self), indent=2)
+
+    def __str__(self) -> str:
+        rows = [("calibratable", "yes" if self.calibratable else f"no. {self.reason}")]
+        if self.architecture is not None:
+            rows.append(("architecture", f"{self.architecture}, {self.dtype}, attention: {self.attention}"))
+        if self.pooling is not None:
+            direction = "causal" if self.causal else "bidirectional"
+            rows.append(("pooled row", f"{_POOLED_ROW[self.pooling]} ({direction} attention)"))
+        if self.layers is not None:
+            full = len(self.full_attention_layers)
+            rows.append(("layers", f"{self.layers}, {full} with full attention"))
+        if self.calibrated_layers:
+            rows.append(("would calibrate", f"layers {_ranges(self.calibrated_layers)}  ({self.calibration})"))
+        if self.max_tokens is not None:
+            rows.append(("reads", f"{self.max_tokens} tokens; the rest of a document is cut off"))
+        rows.append(("calibration now", self.current_calibration or "none"))
+        return "\n".join(f"{name + ':':<17}{text}" for name, text in rows)
+
+
+def inspect_model(model: object, calibration: Calibration = Calibration()) -> Inspection:
+    """Find out whether and how a model would be calibrated, without changing it.
+
+    Example:
+        >>> from sentence_transformers import CrossEncoder
+        >>> inspect_model(CrossEncoder).calibratable
+        False
+    """
+    current = calibration_of(model) if isinstance(model, SentenceTransformer) else None
+    facts: dict[str, Any] = {
+        "calibration": str(calibration),
+        "current_calibration": None if current is None else str(current),
+    }
+    try:
+        pipeline = Pipeline.of(model)
+        transformer = pipeline.transformer
+        facts |= {
+            "architecture": type(transformer.model).__name__,
+            "attention": transformer.model.config._attn_implementation,
+            "dtype": str(transformer.model.dtype).removeprefix("torch."),
+            "max_tokens": transformer.max_seq_length,
+            "pooling": pipeline.pooling_token,
+        }
+        layers = pipeline.layers()
+        facts |= {
+            "causal": is_causal(layers.modules[0]),
+            "layers": len(layers.modules),
+            "full_attention_layers": layers.full,
+        }
+        chosen = calibration.choose_layers(layers.full, len(layers.modules))
+    except (TypeError, ValueError) as error:
+        return Inspection(calibratable=False, reason=str(error), **facts)
+    return Inspection(calibratable=True, reason=None, calibrated_layers=chosen, **facts)
+
+
+def _ranges(indices: tuple[int, ...]) -> str:
+    """Layer numbers as people write them: 3, 6–11."""
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)

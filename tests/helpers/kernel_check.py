@@ -1,0 +1,138 @@
+"""Run by `test_kernels`: the fused rows against the PyTorch rows over layouts, head groups, sizes, dtypes and settings.
+
+TRITON_INTERPRET=1 python tests/helpers/kernel_check.py
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+import warnings
+
+import torch
+
+from evenspan import Calibration
+from evenspan.core.baskets import Baskets
+from evenspan.core.rows import calibrated_rows, pooled_query
+from evenspan.core.triton.geometry import launch as geometry
+from evenspan.core.triton.rows import launch
+
+warnings.filterwarnings("ignore")  # the interpreter computes with infinities as numpy does, and says so
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+LIMITS = {torch.float32: 5e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+SETTINGS = [
+    Calibration("soft", 0.5),
+    Calibration("uniform", 1.0),
+    Calibration("hard", 0.7, self_mass=0.9, first_token=0.4),
+    Calibration("hard", 1.0, self_mass=0.2, first_token="equal"),
+    Calibration("uniform", 0.5, first_token="keep"),
+]
+# Basket sizes and head sizes that are and are not multiples of what a kernel takes at once.
+SHAPES = [
+    (5, 32, 1, 1),
+    (17, 64, 2, 2),
+    (70, 40, 1, 3),
+    (130, 96, 1, 1),
+    (3, 128, 2, 1),
+    (9, 256, 1, 2),
+    (64, 16, 1, 1),
+]
+
+
+def batch(lengths: list[int], layout: str, pooling: str, basket_size: int) -> Baskets:
+    longest = max(lengths)
+    if layout == "packed":
+        cumulative = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
+        return Baskets.from_lengths(cumulative, sum(lengths), longest, pooling, basket_size)
+    mask, inside = padded(lengths, longest, layout, pooling)
+    return Baskets.from_mask(mask, pooling, basket_size, inside)
+
+
+def padded(lengths: list[int], longest: int, layout: str, pooling: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+    column = torch.arange(longest).expand(len(lengths), longest)
+    length = torch.tensor(lengths).unsqueeze(1)
+    mask = (column < length if layout == "right" else column >= longest - length).long()
+    if layout == "left":
+        mask[0, longest - lengths[0] + 2] = 0  # a hole
+        mask[-1] = 0  # nothing at all
+    # A pooling token that is not at the edge, as when a prompt is left out of pooling.
+    inside = (mask.argmax(dim=1) + length.flatten() // 3) if layout == "right" and pooling == "cls" else None
+    return mask, inside
+
+
+def check(number: int, layout: str, pooling: str, dtype: torch.dtype) -> None:
+    pick = random.Random(number)
+    torch.manual_seed(number)
+    basket_size, size, groups, repeat = SHAPES[number % len(SHAPES)]
+    lengths = [2 * basket_size + pick.randint(3, basket_size + 3), pick.randint(1, basket_size), basket_size + 2]
+    if layout == "packed":
+        lengths.insert(number % 4, 0)  # a text without tokens, anywhere
+    baskets = batch(lengths, layout, pooling, basket_size).to(DEVICE)
+    check_geometry(baskets, lengths, layout, pooling, basket_size, number)
+    rows, columns = (1, sum(lengths)) if layout == "packed" else (len(lengths), max(lengths))
+    heads = groups * repeat
+    # Laid out as projections leave them: tokens before heads.
+    query, key, value = (
+        (3 * torch.randn(rows, columns, count, size)).to(dtype).to(DEVICE).transpose(1, 2)
+        for count in (heads, groups, groups)
+    )
+    setting = SETTINGS[number % len(SETTINGS)]
+    softcap = 15.0 if number % 3 == 0 else None
+    arguments = (baskets, setting, size**-0.5, softcap)
+    query_rows = pooled_query(query, baskets)
+    expected = reference(query_rows, key, value, *arguments)
+    got = launch(query_rows.unsqueeze(2), key, value, *arguments, None).squeeze(1)
+    exist = torch.tensor(lengths, device=DEVICE) > 0  # a text without tokens has no row that anyone would read
+    compare(got[exist], expected[exist], f"rows of case {number}: {layout} {pooling} {dtype} {setting}")
+    plain = torch.randn(rows, columns, heads, size, device=DEVICE).to(dtype)
+    got = launch(query, key, value, *arguments, plain.clone())
+    flat, before = got.flatten(0, 1), plain.flatten(0, 1)
+    active = baskets.pooled[baskets.active]
+    compare(flat[active], expected[baskets.active], f"written rows of case {number}")
+    untouched = torch.ones(flat.shape[0], dtype=torch.bool, device=DEVICE)
+    untouched[active] = False
+    assert torch.equal(flat[untouched], before[untouched]), f"case {number} wrote over rows that are not its own"
+    assert baskets.active.any()
+    assert not baskets.active.all(), "each case has a row that is shorter than a basket"
+
+
+def check_geometry(
+    expected: Baskets, lengths: list[int], layout: str, pooling: str, basket_size: int, number: int
+) -> None:
+    """The fused geometry is the PyTorch geometry, in every tensor."""
+    longest, sizes = max(lengths), expected.slots.shape[1:]
+    mask, cumulative, given = None, None, None
+    if layout == "packed":
+        cumulative = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=DEVICE)
+    else:
+        mask, given = padded(lengths, longest, layout, pooling)
+        mask = mask.to(DEVICE)
+        given = None if given is None else given.to(DEVICE)
+    got = geometry(mask, cumulative, given, pooling, basket_size, *sizes)
+    for name, tensor in zip(("pooled", "first", "slots", "filled", "present", "active"), got, strict=True):
+        assert torch.equal(tensor, getattr(expected, name)), f"{name} of case {number}: {tensor} {expected}"
+
+
+def reference(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *arguments: object) -> torch.Tensor:
+    """The PyTorch path, on the CPU, where it is the one that is chosen."""
+    baskets, *rest = arguments
+    return calibrated_rows(query.cpu(), key.cpu(), value.cpu(), baskets.to("cpu"), *rest).to(DEVICE)
+
+
+def compare(got: torch.Tensor, expected: torch.Tensor, name: str) -> None:
+    off = (got.float() - expected.float()).abs().max() / expected.float().abs().max()
+    assert got.dtype == expected.dtype
+    assert off <= LIMITS[got.dtype], f"{name}: off by {off:.1e}"
+
+
+def main() -> None:
+    grid = list(itertools.product(("right", "left", "packed"), ("cls", "last"), LIMITS))
+    cases = [(number, *grid[number % len(grid)]) for number in range(2 * len(grid) - 1)]
+    for case in cases:
+        check(*case)
+    sys.stdout.write(f"{len(cases)} cases agree on {DEVICE}\n")
+
+
+if __name__ == "__main__":
+    main()

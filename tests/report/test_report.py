@@ -1,0 +1,285 @@
+"""The report: right numbers, plain words, and no harm from what documents contain."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers.reports import (
+    SOFT,
+    Page,
+    a_result,
+    a_sweep,
+    an_audit,
+    attention,
+    hostile_sources,
+    report,
+    representation,
+    rows,
+    write_sources,
+)
+
+from evenspan.auditing.schema import Audit, Estimate, Truncation, View
+from evenspan.report import read_sources, write_report
+from evenspan.report.findings import findings
+from evenspan.report.tiles import tiles
+
+
+def test_everything_is_there_with_the_right_numbers(tmp_path) -> None:
+    page, text = report(tmp_path, [an_audit()], a_sweep())
+    names = ["m1-audit1-representation", "m1-audit1-self-mass", "m1-audit1-attention"]
+    names += [f"m1-evaluation1-{name}" for name in ("positions", "trade-off", "strengths")]
+    assert [value for tag, name, value in page.attributes if (tag, name) == ("figure", "id")] == names
+    files = {path.name for path in (tmp_path / "report_figures").iterdir()}
+    assert files == {f"{name}.{ending}" for name in names for ending in ("svg", "png", "csv")}
+    assert all(path.stat().st_size > 60 for path in (tmp_path / "report_figures").iterdir())
+    assert 20_000 < len(text.encode()) < 600_000
+
+    curve = rows(tmp_path, names[0])
+    assert [float(row["cosine"]) for row in curve[:5]] == [0.80, 0.72, 0.68, 0.64, 0.60]
+    assert (curve[5]["view"], float(curve[5]["low"])) == ("calibrated", 0.73)
+    heat = rows(tmp_path, names[2])
+    assert len(heat) == 2 * 6 * 4
+    assert float(heat[1]["mass"]) == an_audit().plain.attention.layers[0].baskets[1]
+    assert [row["p50"] for row in rows(tmp_path, names[1])[:2]] == ["0.1", "0.15000000000000002"]
+    assert [row["group"] for row in rows(tmp_path, names[3])[:3]] == ["beginning", "middle", "end"]
+    change = [row for row in rows(tmp_path, names[5]) if (row["layers"], row["figure"]) == ("half", "end")]
+    assert [round(float(row["change"]), 6) for row in change] == [0, 0.05, 0.1, 0.2]
+    assert sum(row["pareto"] == "yes" for row in rows(tmp_path, names[4])) >= 1
+    for words in ("24,000 (30 %)", "evenspan sweep miniature:cls", "torch", "Once upon a time", "Only 80 documents"):
+        assert words in page.text
+
+
+def test_document_text_does_no_harm(tmp_path) -> None:
+    target = write_report(hostile_sources(tmp_path / "in"), tmp_path / "report.html")
+    page = Page(target.read_text(encoding="utf-8"))
+    assert not {"script", "img", "iframe", "link", "object", "base", "form"} & set(page.tags)
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    assert "<script>window.hacked = 1; alert(1)</script>" in page.text
+    assert "\x00" not in target.read_text(encoding="utf-8")
+    assert "$x_1$" in page.text  # not typeset as a formula
+    # What turns the direction of text stands in an element of its own.
+    outside = re.sub(
+        r'<bdi dir="auto">[^<]*</bdi>|="[^"]*"|<(title|text|desc|caption)[^>]*>[^<]*<', "", str(target.read_text())
+    )
+    assert "\u202e" not in outside
+    (subject,) = read_sources([tmp_path / "in"]).subjects
+    assert not any("\u202e" in one.lead + one.text for one in findings(subject))  # in a sentence it would turn the rest
+    assert (tmp_path / "report_figures" / "m1-evaluation1-positions.png").exists()
+
+
+def test_one_file_that_asks_for_nothing(tmp_path) -> None:
+    page, text = report(
+        tmp_path, [an_audit(), an_audit(calibrated=None, calibration=None, slope_change=None)], a_sweep()
+    )
+    assert "http://" not in text
+    assert "https://" not in text
+    assert "@import" not in text
+    references = [
+        value for _, name, value in page.attributes if name in ("src", "href", "xlink:href", "data", "action")
+    ]
+    assert all(value.startswith(("#", "data:image/png;base64,")) for value in references)
+    assert all(found.startswith("#") for found in re.findall(r"url\(([^)]*)\)", text))
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    used = {value[1:] for value in references if value.startswith("#")} | set(re.findall(r"url\(#([^)]*)\)", text))
+    used |= {value for _, name, value in page.attributes if name in ("aria-labelledby", "aria-describedby")}
+    assert used <= set(ids)
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert ("meta", "content", policy) in page.attributes
+
+
+def test_accessible(tmp_path) -> None:
+    page, text = report(tmp_path, [an_audit()], a_sweep())
+    assert ("html", "lang", "en") in page.attributes
+    levels = [int(tag[1]) for tag in page.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert page.tags.count("figure") == page.tags.count("figcaption") == 6
+    assert len([1 for tag, name, value in page.attributes if (tag, name, value) == ("svg", "role", "img")]) == 8
+    assert page.tags.count("desc") == 8
+    assert "0.800 at the first of 5 positions, 0.600 at the last" in text
+    assert all(re.search(r'scope="(col|row)"', tag) for tag in re.findall(r"<th\b[^>]*>", text))
+    for words in ("prefers-color-scheme:dark", "@media print", 'name="viewport"'):
+        assert words in text
+
+
+def test_same_sources_same_files(tmp_path) -> None:
+    source = write_sources(tmp_path / "in", [an_audit()], a_sweep())
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write_report([source], tmp_path / name / "report.html")
+    for path in [*(tmp_path / "one").rglob("*.*")]:
+        assert path.read_bytes() == (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes(), path.name
+
+
+def leads(tmp_path: Path, *audits: Audit, results=()) -> list[str]:
+    (subject,) = read_sources([write_sources(tmp_path, audits, results)]).subjects
+    return [f"{one.lead} {one.text}" for one in findings(subject)]
+
+
+@pytest.mark.parametrize(
+    ("bias", "degree", "words"),
+    [
+        (
+            "primacy",
+            "strong",
+            "Strong primacy bias: the model does not read evenly. In the part that is read, what stands at the b",
+        ),
+        (
+            "recency",
+            "mild",
+            "Mild recency bias: the model does not read evenly. In the part that is read, what stands at the end",
+        ),
+        ("both ends", "mild", "Mild both ends: the model does not read evenly."),
+        ("none found", None, "No position bias was found."),
+    ],
+)
+def test_what_is_never_read_is_said_first_then_the_verdict(tmp_path, bias, degree, words) -> None:
+    audit = an_audit(plain=View(None, representation(bias=bias, degree=degree)))
+    first, second, *_ = leads(tmp_path, audit)
+    assert first.startswith(
+        "30 % of the text is never read. The model stops after 510 tokens: 40 of 100 documents (40 %)"
+    )
+    assert second.startswith(words)
+    assert "slope −0.200" in second
+
+
+def test_nothing_cut(tmp_path) -> None:
+    whole = Truncation(100, 0, 8_000, 0, 510, 400)
+    first = leads(tmp_path, an_audit(truncation=whole))[0]
+    assert (
+        first
+        == "Nothing is cut off. All 100 documents fit into the 510 tokens that the model reads. The longest has 400."
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "change", "words"),
+    [
+        ((0.75, 0.65), (0.05, 0.15), "Calibration takes away 50 % of the slope."),
+        ((0.75, 0.65), (-0.05, 0.15), "Calibration changes nothing beyond noise."),
+        ((0.6, 0.7), (0.2, 0.4), "Calibration turns the slope around"),
+        ((0.9, 0.6), (-0.2, -0.05), "Calibration makes the representation less even."),
+    ],
+)
+def test_what_calibration_changes(tmp_path, values, change, words) -> None:
+    after = View(None, representation(values, "primacy", "mild"))
+    said = leads(tmp_path, an_audit(calibrated=after, slope_change=Estimate(sum(change) / 2, change)))
+    assert said[2].startswith(words)
+
+
+def test_gains_and_costs_by_position(tmp_path) -> None:
+    said = leads(tmp_path, an_audit(), results=a_sweep())
+    assert "90.0 for answers at the beginning and 40.0 for those at the end" in said[3]
+    assert said[4].startswith("Calibration helps overall.")
+    assert "(the calibration that was audited)" in said[4]
+    assert "Gains: middle +2.5 and end +10.0." in said[4]
+    assert said[5].startswith("It has a cost.")
+    assert "beginning −10.0 points of nDCG@10" in said[5]
+
+
+def test_what_is_missing_is_left_out(tmp_path) -> None:
+    mean_pooled = an_audit(plain=View(None, representation()), calibrated=None, calibration=None, slope_change=None)
+    page, _ = report(tmp_path, [mean_pooled])
+    assert page.tags.count("figure") == 1
+    assert "calibrated" not in " ".join(page.texts[page.texts.index("What the audit shows") :])
+    bare = replace(mean_pooled, plain=View(None, None), truncation=replace(mean_pooled.truncation, worst=()))
+    page, _ = report(tmp_path / "bare", [bare])
+    assert page.tags.count("figure") == 0
+    without_positions = a_result(
+        "none", {"a": 0.5, "b": 0.6}, harmonic_mean=None, psi=None, scoring="average", per_query=()
+    )
+    page, _ = report(tmp_path / "sets", [], [without_positions, replace(without_positions, method=SOFT)])
+    assert page.tags.count("figure") == 1
+    assert "nDCG@10 by data set" in page.text
+    page, _ = report(tmp_path / "baseline", [], [a_result("bm25", {"beginning": 0.5, "end": 0.6})])
+    assert page.tags.count("figure") == 1
+
+
+def test_many_layers_and_baskets(tmp_path) -> None:
+    many = attention(layers=28)
+    wide = replace(many, basket_documents=tuple(range(64, 0, -1)))
+    layers = tuple(replace(layer, baskets=(0.01,) * 64) for layer in wide.layers)
+    view = View(replace(wide, layers=layers), representation())
+    _, text = report(tmp_path, [an_audit(plain=view, calibrated=view)])
+    assert len(text.encode()) < 400_000
+    assert "m1-audit1-self-mass-1-title" in text  # a panel each
+
+
+def test_two_models_and_results_of_several_folders(tmp_path) -> None:
+    write_sources(tmp_path / "a", [an_audit()], a_sweep()[:2])
+    write_sources(tmp_path / "b", [an_audit(model="other")], a_sweep()[1:])
+    found = read_sources([tmp_path / "a", tmp_path / "b", tmp_path])  # the same files twice
+    assert [subject.model for subject in found.subjects] == ["miniature:cls", "other"]
+    (evaluation,) = found.subjects[0].evaluations
+    assert evaluation.results[0].method == "none"
+    assert {result.method for result in evaluation.results} == {result.method for result in a_sweep()}
+    assert len(evaluation.results) == len(a_sweep())
+    assert len(tiles(found.subjects[0])) == 6
+
+
+def test_foreign_and_damaged_files_are_named_and_skipped(tmp_path) -> None:
+    write_sources(tmp_path, [an_audit()])
+    contents = {"config.json": '{"a": 1}', "broken.json": "{", "list.json": "[1]", "half.json": '{"kind": "audit"}'}
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    values = a_result("none", {"beginning": 0.5}).to_dict()
+    (tmp_path / "text.json").write_text(json.dumps({**values, "ndcg": "high"}))
+    found = read_sources([tmp_path])
+    reasons = {path.name: reason for path, reason in found.skipped}
+    assert set(reasons) == {*contents, "bytes.json", "text.json"}
+    assert reasons["config.json"] == "neither an audit nor the result of an evaluation"
+    assert reasons["broken.json"].startswith("no JSON")
+    assert reasons["text.json"].startswith("damaged, or of another version")
+
+
+def test_nothing_found_says_what_makes_such_files(tmp_path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"no audit and no evaluation in .*`evenspan audit MODEL.*(?s:.*)config.json"):
+        read_sources([tmp_path])
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        read_sources([tmp_path / "nowhere"])
+
+
+def test_matplotlib_missing_names_the_extra(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"evenspan\[report\]"):
+        write_report(write_sources(tmp_path, [an_audit()]), tmp_path / "report.html")
+
+
+def test_command_line(tmp_path, capsys) -> None:
+    import argparse
+
+    from evenspan.cli import report as command
+
+    write_sources(tmp_path / "in", [an_audit()])
+    (tmp_path / "in" / "other.json").write_text("{}")
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    options = parser.parse_args(["report", str(tmp_path / "in"), "-o", str(tmp_path / "out.html")])
+    assert options.run(options) == 0
+    printed = capsys.readouterr()
+    assert "other.json: neither an audit" in printed.err
+    assert "out_figures" in printed.out
+    assert (tmp_path / "out_figures" / "m1-audit1-representation.png").exists()
+
+
+def test_nothing_but_a_page_is_written_over_and_old_figures_go(tmp_path) -> None:
+    source = tmp_path / "audit.json"
+    an_audit().write(source)
+    with pytest.raises(ValueError, match="no page"):
+        write_report(source, source)
+    (tmp_path / "report_figures").mkdir()
+    for name in ("m9-audit9-representation.svg", "mine.svg"):
+        (tmp_path / "report_figures" / name).write_text("old")
+    write_report(source, tmp_path / "report.html")
+    there = {path.name for path in (tmp_path / "report_figures").iterdir()}
+    assert "m9-audit9-representation.svg" not in there
+    assert "mine.svg" in there
