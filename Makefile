@@ -43,10 +43,11 @@ test-frameworks:  ## the snippets of docs/frameworks.md, in an environment with 
 	.venv-frameworks/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' $(FRAMEWORKS)
 	.venv-frameworks/bin/python -m pytest tests/test_frameworks.py
 
-lint: $(INSTALLED)  ## ruff and mypy
+lint: $(INSTALLED)  ## ruff, mypy and the contract between the rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(INSTALLED)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,1 @@
+"""Which model, weights and versions these are."""

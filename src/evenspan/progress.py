@@ -1,0 +1,77 @@
+"""One progress bar for all long work: on standard error, in a terminal or a notebook, and nowhere else."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+
+class ProgressBar:
+    """A named bar, a count, a rate and the time left.
+
+    Args:
+        description: what is going on, in words that a newcomer understands.
+        total: how much there is to do; None if nobody knows.
+        unit: what is counted.
+        shown: False for none, whatever standard error is.
+
+    Example:
+        >>> with ProgressBar("Encoding documents", total=3, shown=False) as bar:
+        ...     bar.advance(3)
+        >>> bar.done
+        3
+    """
+
+    def __init__(
+        self, description: str, total: float | None = None, *, unit: str = "texts", shown: bool = True
+    ) -> None:
+        self.description, self.total, self.unit = description, total, unit
+        self.done: float = 0
+        self.note = ""  # shown in place of the rate
+        self._began = time.perf_counter()
+        bar, task = _bar(description, total) if shown else (None, None)
+        self._bar: Any = bar
+        self._task: Any = task
+
+    def advance(self, amount: float = 1) -> None:
+        """Count work that is done."""
+        self.done += amount
+        self.refresh()
+
+    def refresh(self, total: float | None = None) -> None:
+        """Show what is known now; `total` replaces the total."""
+        self.total = self.total if total is None else total
+        if self._bar is not None:
+            rate = self.done / max(time.perf_counter() - self._began, 1e-9)
+            words = self.note or f"{self.done:,.0f} {self.unit}, {rate:,.1f} a second"
+            self._bar.update(self._task, completed=self.done, total=self.total, words=words)
+
+    def __enter__(self) -> ProgressBar:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _bar(description: str, total: float | None) -> tuple[Any, Any]:
+    """A bar of rich and its task, or None where nobody would see it."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not (console.is_terminal or console.is_jupyter):
+        return None, None
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[words]}", markup=False),
+    )
+    bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
+    return bar, bar.add_task(description, total=total, words="")
