@@ -78,6 +78,9 @@ def test_results_are_stored_by_calibration(cls_model, task, cache) -> None:
     assert [run(encoder, task, cache).get_score() for encoder in encoders] == pytest.approx(scores, abs=1e-6)
     stored = {path.parent.name for path in cache.cache_path.rglob("experiments/*/model_meta.json")}
     assert stored == {"calibration_none", f"calibration_{MILD}", f"calibration_{STRONG}"}
+    for encoder, score in zip(encoders, scores, strict=True):
+        table = cache.load_results(models=[encoder.mteb_model_meta]).to_dataframe()
+        assert table["local/cls"].tolist() == pytest.approx([score], abs=1e-6)
     assert run(cls_model, task, cache, overwrite_strategy="only-cache").get_score() == pytest.approx(bare, abs=1e-6)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,10 +91,10 @@ class CalibratedEncoder(AbsEncoder):
         """Encode texts as mteb asks; `kwargs` are those of `SentenceTransformer.encode`."""
         texts = [text for batch in inputs for text in batch["text"]]
         options = {"prompt_name": self.get_prompt_name(task_metadata, prompt_type), **kwargs}
-        by_type = {PromptType.document: self.model.encode_document, PromptType.query: self.model.encode_query}
-        encode: Callable[..., Array] = self.model.encode if prompt_type is None else by_type[prompt_type]
-        with self._setting(prompt_type):
-            return encode(texts, **options)
+        method = "encode" if prompt_type is None else f"encode_{prompt_type.value}"
+        with self._setting(prompt_type):  # which changes the model's class, and with it perhaps its methods
+            vectors: Array = getattr(self.model, method)(texts, **options)
+        return vectors
 
     def _setting(self, prompt_type: PromptType | None) -> AbstractContextManager[object]:
         """The model as this encoder wants it, whatever calibration it has otherwise."""
