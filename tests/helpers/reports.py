@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from evenspan import Calibration
+from evenspan.auditing.audit_result import Audit
 from evenspan.auditing.schema import (
     Attention,
-    Audit,
     CutDocument,
     Estimate,
     LayerAttention,

@@ -23,9 +23,10 @@ from helpers.reports import (
     write_sources,
 )
 
-from evenspan.auditing.schema import Audit, Estimate, Truncation, View
+from evenspan.auditing.audit_result import Audit
+from evenspan.auditing.schema import Estimate, Truncation, View
 from evenspan.report import read_sources, write_report
-from evenspan.report.findings import findings
+from evenspan.report.findings import subject_findings
 from evenspan.report.tiles import tiles
 
 
@@ -68,7 +69,7 @@ def test_document_text_does_no_harm(tmp_path) -> None:
     )
     assert "\u202e" not in outside
     (subject,) = read_sources([tmp_path / "in"]).subjects
-    assert not any("\u202e" in one.lead + one.text for one in findings(subject))  # in a sentence it would turn the rest
+    assert not any("\u202e" in one.lead + one.text for one in subject_findings(subject))  # in a sentence it would turn the rest
     assert (tmp_path / "report_figures" / "m1-evaluation1-positions.png").exists()
 
 
@@ -120,7 +121,7 @@ def test_same_sources_same_files(tmp_path) -> None:
 
 def leads(tmp_path: Path, *audits: Audit, results=()) -> list[str]:
     (subject,) = read_sources([write_sources(tmp_path, audits, results)]).subjects
-    return [f"{one.lead} {one.text}" for one in findings(subject)]
+    return [f"{one.lead} {one.text}" for one in subject_findings(subject)]
 
 
 @pytest.mark.parametrize(
@@ -204,9 +205,8 @@ def test_what_is_missing_is_left_out(tmp_path) -> None:
 
 def test_many_layers_and_baskets(tmp_path) -> None:
     many = attention(layers=28)
-    wide = replace(many, basket_documents=tuple(range(64, 0, -1)))
-    layers = tuple(replace(layer, baskets=(0.01,) * 64) for layer in wide.layers)
-    view = View(replace(wide, layers=layers), representation())
+    layers = tuple(replace(layer, baskets=(0.01,) * 64) for layer in many.layers)
+    view = View(replace(many, basket_documents=tuple(range(64, 0, -1)), layers=layers), representation())
     _, text = report(tmp_path, [an_audit(plain=view, calibrated=view)])
     assert len(text.encode()) < 400_000
     assert "m1-audit1-self-mass-1-title" in text  # a panel each
@@ -249,7 +249,7 @@ def test_nothing_found_says_what_makes_such_files(tmp_path) -> None:
 
 
 def test_matplotlib_missing_names_the_extra(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("evenspan.errors.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"evenspan\[report\]"):
         write_report(write_sources(tmp_path, [an_audit()]), tmp_path / "report.html")
 
