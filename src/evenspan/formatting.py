@@ -8,6 +8,8 @@ from pathlib import PurePath, PureWindowsPath
 from evenspan.calibration import Calibration
 
 LAYER_NAMES = {"half": "half of the layers", "last": "last layer", "all": "all layers"}
+# HTML forbids them, and lone surrogates can be neither written nor drawn.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -80,7 +82,12 @@ def method_name(method: str) -> str:
 
 def tame(name: str) -> str:
     """A name of others that can stand in a sentence: without characters that turn the direction of what follows."""
-    return _DIRECTIONS.sub("", name)
+    return _DIRECTIONS.sub("", printable(name))
+
+
+def printable(text: str) -> str:
+    """Text with a replacement character for each one that no page and no font can show."""
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def clipped(text: str, most: int) -> str:

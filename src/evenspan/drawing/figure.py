@@ -106,7 +106,7 @@ def save_image(figure: Figure, *paths: str | Path) -> None:
 def save(figure: Figure, folder: Path) -> None:
     """Write a figure as SVG and PNG, and its data as CSV."""
     save_image(figure, folder / f"{figure.key}.svg", folder / f"{figure.key}.png")
-    with (folder / f"{figure.key}.csv").open("w", encoding="utf-8", newline="") as file:
+    with (folder / f"{figure.key}.csv").open("w", encoding="utf-8", errors="replace", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(figure.columns)
         writer.writerows(figure.rows)

@@ -11,16 +11,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from evenspan.auditing.findings import Finding
 from evenspan.drawing import palette
 from evenspan.drawing.figure import Drawing, Figure, inline
-from evenspan.formatting import listed, model_name
+from evenspan.formatting import listed, model_name, printable
 from evenspan.report.figures.audit import audit_figures
 from evenspan.report.figures.evaluation import evaluation_figures
 from evenspan.report.findings import subject_findings
 from evenspan.report.load import Material, Subject
 from evenspan.report.tables import Table, audit_tables, data_table, evaluation_table, settings_tables
 from evenspan.report.tiles import Tile, tiles
-
-# HTML forbids them, and lone surrogates cannot be written at all.
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def page(material: Material, content: Sequence[Section], folder: str) -> str:
         light=palette.variables(dark=False),
         dark=palette.variables(dark=True),
     )
-    return _UNPRINTABLE.sub("\ufffd", f"{text}\n")
+    return printable(f"{text}\n")
 
 
 def _unbroken(text: str) -> str:
