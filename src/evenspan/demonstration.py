@@ -78,9 +78,8 @@ class Demonstration:
             axes.grid(visible=False, axis="x")
             axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 
-        rows = tuple((name, *values) for name, values in scores.items())
         title = "nDCG@10 by position of the answer"
-        save_image(Figure("demo", title, "", "", (Panel("", draw),), ("view", *POSITIONS), rows), path)
+        save_image(Figure("demo", title, "", "", (Panel("", draw),), (), ()), path)
 
     def _bars(self) -> list[str]:
         lines = ["nDCG@10 by where the answer stands"]

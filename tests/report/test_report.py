@@ -136,7 +136,7 @@ def test_same_sources_same_files(tmp_path) -> None:
 
 def leads(tmp_path: Path, *audits: Audit, results=()) -> list[str]:
     (subject,) = read_sources([write_sources(tmp_path, audits, results)]).subjects
-    return [f"{one.lead} {one.text}" for one in subject_findings(subject)]
+    return [f"{finding.lead} {finding.text}" for finding in subject_findings(subject)]
 
 
 @pytest.mark.parametrize(
@@ -214,9 +214,9 @@ def test_an_audit_in_which_nothing_changed_claims_no_change(tmp_path, change, ca
         slope_change=Estimate(change, (change / 2, change * 2)),
     )
     (subject,) = read_sources([write_sources(tmp_path, [audit])]).subjects
-    found = subject_findings(subject)[2]
-    assert (found.lead, found.tone) == ("Calibration changes nothing here.", "neutral")
-    assert words in found.text
+    finding = subject_findings(subject)[2]
+    assert (finding.lead, finding.tone) == ("Calibration changes nothing here.", "neutral")
+    assert words in finding.text
     assert "Calibration changes nothing here." in str(audit)
     assert "verdict is now" not in str(audit)
     assert (tiles(subject)[2].note, tiles(subject)[2].tone) == ("slope −0.200: nothing changes", "neutral")
@@ -273,13 +273,13 @@ def test_many_layers_and_baskets(tmp_path) -> None:
 def test_two_models_and_results_of_several_folders(tmp_path) -> None:
     write_sources(tmp_path / "a", [an_audit()], a_sweep()[:2])
     write_sources(tmp_path / "b", [an_audit(model="other")], a_sweep()[1:])
-    found = read_sources([tmp_path / "a", tmp_path / "b", tmp_path])  # the same files twice
-    assert [subject.model for subject in found.subjects] == ["miniature:cls", "other"]
-    (evaluation,) = found.subjects[0].evaluations
+    material = read_sources([tmp_path / "a", tmp_path / "b", tmp_path])  # the same files twice
+    assert [subject.model for subject in material.subjects] == ["miniature:cls", "other"]
+    (evaluation,) = material.subjects[0].evaluations
     assert evaluation.results[0].method == "none"
     assert {result.method for result in evaluation.results} == {result.method for result in a_sweep()}
     assert len(evaluation.results) == len(a_sweep())
-    assert len(tiles(found.subjects[0])) == 6
+    assert len(tiles(material.subjects[0])) == 6
 
 
 def test_foreign_and_damaged_files_are_named_and_skipped(tmp_path) -> None:
@@ -290,8 +290,8 @@ def test_foreign_and_damaged_files_are_named_and_skipped(tmp_path) -> None:
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     values = a_result("none", {"beginning": 0.5}).to_dict()
     (tmp_path / "text.json").write_text(json.dumps({**values, "ndcg": "high"}))
-    found = read_sources([tmp_path])
-    reasons = {path.name: reason for path, reason in found.skipped}
+    material = read_sources([tmp_path])
+    reasons = {path.name: reason for path, reason in material.skipped}
     assert set(reasons) == {*contents, "bytes.json", "text.json"}
     assert reasons["config.json"] == "neither an audit nor the result of an evaluation"
     assert reasons["broken.json"].startswith("no JSON")

@@ -15,7 +15,7 @@ from evenspan.sweeps.figures import strength_curves, strengths_figure, trade_off
 def swept(*keep: Calibration) -> sweeps.SweepResult:
     plain, *results = a_sweep()
     settings = {Calibration.parse(result.method): result for result in results}
-    return sweeps.SweepResult(plain, {one: settings[one] for one in keep or settings}, {})
+    return sweeps.SweepResult(plain, {setting: settings[setting] for setting in keep or settings}, {})
 
 
 @pytest.mark.parametrize("plot", [sweeps.plot_strengths, sweeps.plot_trade_off])

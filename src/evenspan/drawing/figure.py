@@ -144,7 +144,9 @@ def _draw(panels: tuple[Panel, ...], title: str | None = None) -> Any:
     axes = canvas.subplots(1, len(panels), squeeze=False)[0]
     for place, panel in zip(axes, panels, strict=True):
         panel.draw(place)
-        if title and panel.title:
+        if title and panel.title and (legend := place.get_legend()):  # above the axes, where the title would be
+            legend.set_title(panel.title, {"size": 10.5})
+        elif title and panel.title:
             place.set_title(panel.title, color=palette.INK)
     if title:
         canvas.suptitle(title, fontsize=11.5, fontweight="bold")

@@ -23,8 +23,10 @@ def subject_findings(subject: Subject) -> list[Finding]:
     findings = []
     for path, audit in subject.audits:
         name = subject.audit_name(path)
-        said = audit_findings(audit)
-        findings.append([replace(finding, lead=f"{name}: {finding.lead}") for finding in said] if name else said)
+        of_audit = audit_findings(audit)
+        findings.append(
+            [replace(finding, lead=f"{name}: {finding.lead}") for finding in of_audit] if name else of_audit
+        )
     ordered = [first for first, *_ in findings] + [finding for _, *rest in findings for finding in rest]
     for evaluation in subject.evaluations:
         ordered += _positions(evaluation) + _calibration(evaluation, subject.audited_calibration)
