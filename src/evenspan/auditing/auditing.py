@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
+from evenspan.auditing.audit_result import Audit
 from evenspan.auditing.passes import Passes
 from evenspan.auditing.positions import Effects, effects, estimate, likeness, orders, representation
 from evenspan.auditing.sampling import sampled
-from evenspan.auditing.schema import Attention, Audit, View
+from evenspan.auditing.schema import Attention, View
 from evenspan.auditing.segments import Document, read, truncation
 from evenspan.calibration import Calibration
 from evenspan.models.calibrating import calibration_of

@@ -21,7 +21,7 @@ from evenspan.evaluation.vectors import Encoder
 from evenspan.models.calibrating import uncalibrated
 from evenspan.sweeps.grids import paper_grid
 from evenspan.sweeps.shared import SharedEncoder
-from evenspan.sweeps.sweep_result import SweepResult
+from evenspan.sweeps.sweep_result import DETACHED, SweepResult
 from evenspan.sweeps.vectors import check_calibrations, encode
 
 
@@ -34,7 +34,7 @@ class Detached(Method):
 
     @property
     def name(self) -> str:  # noqa: D102
-        return f"{self.calibration} (detached)"
+        return f"{self.calibration}{DETACHED}"
 
     def encode(self, model: SentenceTransformer, texts: Sequence[str], **options: Any) -> Vectors:  # noqa: D102
         return list(encode(model, texts, [self.calibration], detached=True, **options)[self.calibration][:, None])

@@ -15,7 +15,7 @@ from evenspan.evaluation.evaluating import evaluate
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.scoring import Resampling, summarise
 from evenspan.sweeps.splitting import split
-from evenspan.sweeps.sweep_result import SweepResult, figure
+from evenspan.sweeps.sweep_result import SweepResult
 from evenspan.sweeps.sweeping import sweep
 
 
@@ -114,13 +114,13 @@ def tune(
         raise RuntimeError(f"No setting could be evaluated. {reasons}")
     on_development = {one: part(result, choosing=True) for one, result in found.results.items()}
     plain = part(found.plain, choosing=True)
-    best = max(on_development, key=lambda one: figure(on_development[one]))
+    best = max(on_development, key=lambda one: on_development[one].ranking_score)
     exact = found.results[best]
     if found.detached:
         exact = evaluate(model, benchmark, best, resamples=0, seed=seed, **_of_evaluate(options))
     confirmation = compare([part(found.plain, choosing=False), part(exact, choosing=False)])
     gain = _gain(confirmation)
-    chosen_it = figure(on_development[best]) > figure(plain)
+    chosen_it = on_development[best].ranking_score > plain.ranking_score
     use = best if chosen_it and gain.significant and gain.value > 0 else None
     return Tuning(use, best, chosen_it, compare([plain, on_development[best]]), confirmation, found)
 
