@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evenspan.errors import require_extra
+
 
 def read_split(
     repository: str, split: str, columns: Sequence[str], *, config: str | None = None, path: str | Path | None = None
@@ -19,6 +21,7 @@ def read_split(
         config: of the data set, where it has several.
         path: a local copy in the hub's own layout; None to take it from the hub or its cache.
     """
+    require_extra("eval", f"The benchmark {repository}", "datasets")
     import datasets
 
     _check_copy(repository, path)
@@ -40,10 +43,10 @@ def find_file(repository: str, file: str, path: str | Path | None = None) -> Pat
     """One file of a data set, downloaded if need be."""
     _check_copy(repository, path)
     if path is not None:
-        found = Path(path, file)
-        if not found.is_file():
+        copy = Path(path, file)
+        if not copy.is_file():
             raise FileNotFoundError(f"The copy of {repository} at {path} has no {file}.")
-        return found
+        return copy
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evenspan.errors import require_extra
 from evenspan.evaluation.benchmark import Benchmark, Collection, Query
 from evenspan.evaluation.benchmarks.hub import find_file, how_to_provide
 
@@ -32,6 +33,7 @@ def load_posir(
         domains: names of domains, a list or separated by commas; by default all there are.
         path: a local copy of the data set in the hub's own layout.
     """
+    require_extra("eval", f"The benchmark {REPOSITORY}", "pyarrow")
     corpus_language = corpus_language or language
     for given in (language, corpus_language):
         if given not in LANGUAGES:
