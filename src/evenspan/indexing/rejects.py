@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from evenspan.corpus.documents import Place, kind_of
@@ -52,11 +51,3 @@ class Rejects:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def __enter__(self) -> Rejects:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -103,12 +103,12 @@ class _Run:
 
     def index(self, encoder: DocumentEncoder, settings: IndexSettings) -> IndexSummary:
         """Open the store, and encode what is new."""
-        with self.opening() as store:
+        with contextlib.closing(self.opening()) as store:
             try:
                 self._start(store, settings)
                 path = store.rejects_path() if self.rejects is None else Path(self.rejects)
                 self.rows.refuse(path)
-                with Rejects(path, self.max_rejects) as rejects:
+                with contextlib.closing(Rejects(path, self.max_rejects)) as rejects:
                     return self._fill(store, rejects, encoder, settings)
             except BaseException:
                 store.discard()

@@ -105,12 +105,6 @@ class Store(ABC):
     def close(self) -> None:
         """Let go of files and connections."""
 
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def hits(rows: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> list[Hit]:
     """Rows of a table as hits; metadata that is not there is left out."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from evenspan.indexing.filters import Both, Either, Filter, IsNull, Not, OneOf, Value
+from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf, Value
 
 
 def condition(where: Filter) -> str:
     """A condition in Lance's SQL, from names that are columns and values that are quoted."""
-    if isinstance(where, (Both, Either)):
-        joint = " AND " if isinstance(where, Both) else " OR "
-        return f"({joint.join(map(condition, _chain(where)))})"  # side by side: Lance limits how deep brackets go
+    if isinstance(where, Joined):  # side by side: Lance limits how deep brackets go
+        return f"({f' {where.word} '.join(map(condition, where.parts))})"
     if isinstance(where, Not):
         return f"(NOT {condition(where.part)})"
     column = f"`{where.column}`"  # letters, digits and underscores
@@ -18,16 +17,6 @@ def condition(where: Filter) -> str:
     if isinstance(where, OneOf):
         return f"({column} IN ({', '.join(map(_literal, where.values))}))"
     return f"({column} {where.sign} {_literal(where.value)})"
-
-
-def _chain(where: Both | Either) -> list[Filter]:
-    """The parts of a chain of the same word, `a and b and c`, from left to right."""
-    parts: list[Filter] = []
-    left: Filter = where
-    while isinstance(left, Both | Either) and type(left) is type(where):
-        parts.append(left.right)
-        left = left.left
-    return [left, *reversed(parts)]
 
 
 def _literal(value: Value) -> str:

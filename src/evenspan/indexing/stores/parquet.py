@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import heapq
 import json
+import operator
 import os
 import uuid
 from collections.abc import Iterator, Sequence
@@ -19,7 +21,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from evenspan.indexing.columns import arrow_type, vectors_of
-from evenspan.indexing.filters import Both, Either, Filter, IsNull, Not, OneOf
+from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf
 from evenspan.indexing.manifest import Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
@@ -58,7 +60,7 @@ class ParquetWriter(ShardWriter):
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        sync_folder(self.folder)
+        _sync_folder(self.folder)
         return Written(number, name, rows.num_rows, size, digest)
 
 
@@ -152,7 +154,7 @@ class ParquetStore(FolderStore):
 
     def _vectors(self, shard: Written, where: Filter | None) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The row numbers and vectors of a shard's live rows that pass the filter."""
-        names = [] if where is None else sorted(filter_columns(where))
+        names = [] if where is None else sorted(_columns_of(where))
         file = self.folder / str(shard.file)
         present = set(pyarrow.parquet.read_schema(file).names)
         table = pyarrow.parquet.read_table(file, columns=["vector", *(name for name in names if name in present)])
@@ -178,18 +180,16 @@ class ParquetStore(FolderStore):
         return chosen
 
 
-def filter_columns(where: Filter) -> set[str]:
+def _columns_of(where: Filter) -> set[str]:
     """The columns that a filter looks at."""
-    if isinstance(where, (Both, Either)):
-        return filter_columns(where.left) | filter_columns(where.right)
-    return filter_columns(where.part) if isinstance(where, Not) else {where.column}
+    if isinstance(where, Joined):
+        return set().union(*map(_columns_of, where.parts))
+    return _columns_of(where.part) if isinstance(where, Not) else {where.column}
 
 
 def _expression(where: Filter) -> Any:
-    if isinstance(where, Both):
-        return _expression(where.left) & _expression(where.right)
-    if isinstance(where, Either):
-        return _expression(where.left) | _expression(where.right)
+    if isinstance(where, Joined):
+        return functools.reduce(operator.and_ if where.word == "and" else operator.or_, map(_expression, where.parts))
     if isinstance(where, Not):
         return ~_expression(where.part)
     column = pyarrow.compute.field(where.column)
@@ -206,7 +206,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def sync_folder(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Have a folder's entries on the disk, where the system can do that."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
