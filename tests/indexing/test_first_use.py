@@ -44,10 +44,10 @@ def test_id_comes_before_the_other_name(model, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("entries", "options", "says"),
     [
-        ([{"name": "a", "text": "w1"}], {}, r"has no field 'id': .* with --id, .* --id @line; .* 'name', 'text'"),
-        ([{"_id": "a", "text": "w1"}], {"id_field": "id"}, "has no field 'id': .* with --id"),
-        ([{"id": "a", "body": "w1"}], {}, "has no field 'text': .* with --field; the fields are 'id', 'body'"),
-        ([{"id": "a", "text": "w1"}], {"field": "body"}, "has no field 'body': .* with --field"),
+        ([{"name": "a", "text": "w1"}], {}, r"no field 'id' in rows: .* 'name', 'text'; .* with --id, .* --id @line"),
+        ([{"_id": "a", "text": "w1"}], {"id_field": "id"}, "no field 'id' in rows: .* with --id"),
+        ([{"id": "a", "body": "w1"}], {}, "no field 'text' in rows: the fields are 'id', 'body'; .* with --field"),
+        ([{"id": "a", "text": "w1"}], {"field": "body"}, "no field 'body' in rows: .* with --field"),
         ([{"text": "w1"}, {"title": "w2"}], {}, "the fields are 'text', 'title'"),
     ],
 )
@@ -186,10 +186,10 @@ def test_more_results_than_any_store_has(model, tmp_path, capsys) -> None:
     evenspan.index(model, rows(3), tmp_path / "index", progress=False)
     with evenspan.open_index(tmp_path / "index") as index:
         assert len(index.search("w1", k=1_000_000)) == 3
-        with pytest.raises(ValueError, match="k must be at most 1,000,000, not 99,999"):
+        with pytest.raises(ValueError, match="k must be a whole number from 1 to 1,000,000, not 99999"):
             index.search("w1", k=int("9" * 20))
     assert main(["search", str(tmp_path / "index"), "w1", "-k", "9" * 20]) == 2
-    assert "k must be at most 1,000,000" in capsys.readouterr().err
+    assert "k must be a whole number from 1 to 1,000,000" in capsys.readouterr().err
 
 
 def test_parameters_have_names() -> None:

@@ -30,7 +30,7 @@ def test_search_finds_what_an_exact_search_finds(index, store, model) -> None:
         assert [one.id for one in opened.search(queries[0], k=5)] == [one.id for one in results[0]]
         assert len(opened.search(queries[0], k=100)) == 60
         assert opened.search([]) == []
-        with pytest.raises(ValueError, match="at least 1, not 0"):
+        with pytest.raises(ValueError, match="from 1 to 1,000,000, not 0"):
             opened.search("w1", k=0)
 
 

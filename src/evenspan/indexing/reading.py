@@ -78,15 +78,13 @@ class SourceRows:
         names = dict.fromkeys(str(name) for row in first for name in row.fields or ())
         if not names:
             return rules  # none of them can be used, for reasons that are counted
-        present = f"the fields are {', '.join(map(repr, names))}"
+        there = f"in {self}: the fields are {', '.join(map(repr, names))}"
         if rules.text_field not in names:
-            raise ValueError(
-                f"{self} has no field {rules.text_field!r}: name that of the text with --field; {present}."
-            )
+            raise ValueError(f"There is no field {rules.text_field!r} {there}; name that of the text with --field.")
         chosen = next((name for name in ids if name in names or name == LINE_ID), None)
         if chosen is None:
             raise ValueError(
-                f"{self} has no field {ids[0]!r}: name that of the ids with --id, or take file and line with "
-                f"--id {LINE_ID}; {present}."
+                f"There is no field {ids[0]!r} {there}; name that of the ids with --id, or take file and line with "
+                f"--id {LINE_ID}."
             )
         return replace(rules, id_field=chosen)

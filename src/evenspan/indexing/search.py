@@ -123,10 +123,8 @@ class Index:
         return self._hits(vectors, k, self._check(k, where))
 
     def _check(self, k: int, where: str | None) -> Filter | None:
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(f"k must be a whole number of at least 1, not {k!r}.")
-        if k > _MOST_RESULTS:
-            raise ValueError(f"k must be at most {_MOST_RESULTS:,}, not {k:,}: read all documents with `Index.rows`.")
+        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= _MOST_RESULTS:
+            raise ValueError(f"k must be a whole number from 1 to {_MOST_RESULTS:,}, not {k!r}.")
         return None if where is None else parse(where, self._store.columns())
 
     def _hits(self, vectors: NDArray[np.float32], k: int, expression: Filter | None) -> list[list[Hit]]:
