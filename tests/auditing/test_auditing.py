@@ -220,15 +220,16 @@ def test_memory_that_runs_out_halves_the_batch(cls_model, monkeypatch) -> None:
     sizes = []
 
     def small(self, texts, **options):
-        sizes.append(options["batch_size"])
+        sizes.append(len(texts))
         vectors = encode(self, texts, **options)
-        if options["batch_size"] > 4:
+        if len(texts) > 4:
             raise torch.OutOfMemoryError("too large")
         return vectors
 
     monkeypatch.setattr(SentenceTransformer, "encode_document", small)
     found = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
-    assert set(sizes) == {32, 16, 8, 4}
+    assert max(sizes) == 32, "the batch size is the most texts in a batch"
+    assert max(sizes[-3:]) <= 4
     assert found.plain.attention.basket_documents == expected.plain.attention.basket_documents
     for one, other in zip(found.plain.attention.layers, expected.plain.attention.layers, strict=True):
         assert one.mean_self_mass == pytest.approx(other.mean_self_mass, abs=1e-6)

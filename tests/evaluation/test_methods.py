@@ -10,6 +10,7 @@ from helpers import copies, tiny
 
 import evenspan
 from evenspan import Calibration
+from evenspan.encoding import Encoder
 from evenspan.evaluation import evaluate, load_benchmark
 from evenspan.evaluation.methods import (
     BASELINES,
@@ -53,7 +54,7 @@ def test_windows_that_the_model_would_cut_off_are_refused_before_encoding(cls_mo
     for name in ("window-average", "chunks-max"):
         with pytest.raises(ValueError, match="between 1 and 30, which is what the model reads of a text, not 64"):
             evaluate(cls_model, benchmark, method=baseline(name, window=64), **QUICK)
-    pieces = SegmentAverage(embedder="self", threshold=0.01).encode(cls_model, [tiny.text(100)])
+    pieces = SegmentAverage(embedder="self", threshold=0.01).encode(Encoder(cls_model), [tiny.text(100)])
     tokens = [cls_model.encode_document(part) for part in windows(cls_model, tiny.text(100), 30)]
     mean = np.mean(tokens, axis=0)
     np.testing.assert_allclose(pieces[0][0], mean / np.linalg.norm(mean), atol=1e-5)
@@ -75,32 +76,32 @@ def test_baselines(name, cls_model, benchmark) -> None:
 
 
 def test_baselines_by_hand(cls_model) -> None:
-    text = tiny.text(50)
+    text, encoder = tiny.text(50), Encoder(cls_model)
     parts = windows(cls_model, text, 16)
     assert "".join(parts) == text
     assert [len(part.split()) for part in parts] == [16, 16, 16, 2]
     vectors = cls_model.encode_document(parts)
-    (chunks,) = ChunksMax(16).encode(cls_model, [text])
+    (chunks,) = ChunksMax(16).encode(encoder, [text])
     np.testing.assert_allclose(chunks, vectors, atol=1e-6)
-    (average,) = WindowAverage(16).encode(cls_model, [text])
+    (average,) = WindowAverage(16).encode(encoder, [text])
     mean = vectors.mean(axis=0)
     np.testing.assert_allclose(average[0], mean / np.linalg.norm(mean), atol=1e-6)
-    (late,) = LateChunking(20).encode(cls_model, [text])
+    (late,) = LateChunking(20).encode(encoder, [text])
     tokens = cls_model.encode_document([text], output_value="token_embeddings")[0]
     mean = np.mean([part.mean(0).numpy() for part in tokens.split(20)], axis=0)
     np.testing.assert_allclose(late[0], mean / np.linalg.norm(mean), atol=1e-6)
     assert windows(cls_model, "", 16) == [""]
     # Left padding is not averaged in.
     cls_model.tokenizer.padding_side = "left"
-    np.testing.assert_allclose(LateChunking(20).encode(cls_model, [text, tiny.text(80)])[0], late, atol=1e-5)
+    np.testing.assert_allclose(LateChunking(20).encode(encoder, [text, tiny.text(80)])[0], late, atol=1e-5)
 
 
 def test_baselines_are_plain_whatever_calibration_the_model_has(cls_model) -> None:
-    texts = [tiny.text(100), tiny.text(70)]
+    texts, encoder = [tiny.text(100), tiny.text(70)], Encoder(cls_model, unit=False)
     for method in (ChunksMax(64), WindowAverage(64), LateChunking(), SegmentAverage(embedder="self")):
-        plain = method.encode(cls_model, texts)
+        plain = method.encode(encoder, texts)
         with evenspan.calibrated(cls_model, SETTING, default_task="document"):
-            np.testing.assert_array_equal(np.concatenate(method.encode(cls_model, texts)), np.concatenate(plain))
+            np.testing.assert_array_equal(np.concatenate(method.encode(encoder, texts)), np.concatenate(plain))
 
 
 def test_segment_average_offline_says_what_to_do(cls_model, benchmark) -> None:

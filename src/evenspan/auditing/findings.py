@@ -94,6 +94,9 @@ def _change(audit: Audit, before: Representation) -> list[Finding]:
     sure = change is not None and not change.interval[0] <= 0 <= change.interval[1]
     if change is not None:
         figures += f" (change {signed(change.value)}, 95 % interval {interval(change)})"
+    if change is not None and change.interval == (0, 0):
+        same = f"With {name}, every document has the vector that it has without: the strength is 0, or no document is long "
+        return [Finding("Calibration changes nothing here.", f"{same}enough to fill a basket.")]
     verdict = f"{figures}; the verdict is now: {after.verdict}."
     if not sure:
         return [Finding("Calibration changes nothing beyond noise.", verdict)]

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from evenspan.calibration import Calibration
 from evenspan.corpus.documents import RowRules
 from evenspan.corpus.sources import Source
-from evenspan.indexing.batches import BATCH_TOKENS, DocumentEncoder
+from evenspan.encoding import BATCH_TOKENS, Encoder
 from evenspan.indexing.columns import parse_metadata
 from evenspan.indexing.local import run_local
 from evenspan.indexing.plan import Plan, Prefetched, ShardSize
@@ -108,7 +108,7 @@ def index(
     setting = _calibration(loaded, calibration)
     with contextlib.ExitStack() as stack:
         stack.enter_context(uncalibrated(loaded) if setting is None else calibrated(loaded, setting))
-        encoder = DocumentEncoder(loaded, chosen.document_prompt, chosen.batch_tokens)
+        encoder = Encoder(loaded, prompt=chosen.document_prompt, batch_tokens=chosen.batch_tokens)
         settings = IndexSettings.of(
             loaded,
             name,
