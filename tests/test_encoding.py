@@ -171,7 +171,9 @@ def test_models_without_a_transformer() -> None:
     model = SentenceTransformer(modules=[StaticEmbedding(vocabulary, embedding_dim=16)], device="cpu")
     encoder = Encoder(model)
     assert encoder.count_tokens(["w1 w2", ""]) == [2, 0]
-    np.testing.assert_allclose(encoder.encode(TEXTS), model.encode_document(TEXTS, normalize_embeddings=True), atol=1e-6)
+    np.testing.assert_allclose(
+        encoder.encode(TEXTS), model.encode_document(TEXTS, normalize_embeddings=True), atol=1e-6
+    )
 
 
 def test_bad_input_is_refused(cls_model) -> None:

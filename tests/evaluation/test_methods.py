@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
 from helpers import copies, tiny
 
 import evenspan
@@ -114,6 +115,39 @@ def test_unknown_baselines(cls_model, benchmark) -> None:
         evaluate(cls_model, benchmark, method="magic", **QUICK)
     with pytest.raises(ValueError, match="not both"):
         evaluate(cls_model, benchmark, SETTING, method="bm25", **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("window-average", {"window": 0}, "window must be at least 1, not 0"),
+        ("chunks-max", {"window": -3}, "window must be at least 1, not -3"),
+        ("late-chunking", {"window": 0}, "window must be at least 1, not 0"),
+        ("segment-average", {"threshold": 5}, "threshold must be greater than 0 and less than 1, not 5"),
+        ("segment-average", {"threshold": 0.0}, "threshold must be greater than 0"),
+        ("segment-average", {"chunk_size": 0}, "chunk_size must be at least 1, not 0"),
+        ("bm25", {"k1": -0.1}, "k1 must be a number of at least 0, not -0.1"),
+        ("bm25", {"b": 1.5}, "b must lie between 0 and 1, not 1.5"),
+    ],
+)
+def test_settings_that_no_baseline_can_have_are_refused(name, options, says) -> None:
+    with pytest.raises(ValueError, match=says):
+        baseline(name, **options)
+
+
+def test_memory_that_runs_out_halves_the_batch(cls_model, benchmark, monkeypatch) -> None:
+    encode = type(cls_model).encode_document
+
+    def small(self, texts, **options):
+        if len(texts) > 2:
+            raise torch.OutOfMemoryError("no room")
+        return encode(self, texts, **options)
+
+    methods = (None, ChunksMax(16), "late-chunking")
+    expected = [evaluate(cls_model, benchmark, method=method, **QUICK) for method in methods]
+    monkeypatch.setattr("sentence_transformers.SentenceTransformer.encode_document", small)
+    scarce = [evaluate(cls_model, benchmark, method=method, **QUICK) for method in methods]
+    assert [result.per_query for result in scarce] == [result.per_query for result in expected]
 
 
 def test_words_of_scripts_without_spaces() -> None:

@@ -109,6 +109,8 @@ def test_layers_are_run_no_more_than_needed(name, detached, passes, tmp_path) ->
 
 
 def test_memory_that_runs_out_halves_the_batch(cls_model, monkeypatch) -> None:
+    setting = Calibration(basket_size=16)
+    expected = separately(cls_model, setting, batch_size=2)
     sizes = []
     encode = type(cls_model).encode_document
 
@@ -119,11 +121,10 @@ def test_memory_that_runs_out_halves_the_batch(cls_model, monkeypatch) -> None:
         return encode(self, texts, **options)
 
     monkeypatch.setattr("evenspan.models.modules.CalibratedSentenceTransformer.encode_document", small, raising=False)
-    setting = Calibration(basket_size=16)
     vectors = sweeps.encode(cls_model, tiny.TEXTS, [setting], batch_size=8)
     assert sizes[:3] == [7, 3, 1]
     assert max(sizes[-2:]) <= 2
-    np.testing.assert_allclose(vectors[setting], separately(cls_model, setting, batch_size=2), atol=1e-5)
+    np.testing.assert_allclose(vectors[setting], expected, atol=1e-5)
 
 
 def test_grids(tmp_path) -> None:

@@ -147,7 +147,7 @@ class Benchmark:
 
     def digest(self) -> str:
         """A digest of all documents, queries and judgements: the same data, the same digest."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for collection in self.collections:
             content = [
                 collection.name,
@@ -155,8 +155,8 @@ class Benchmark:
                 [asdict(query) for query in collection.queries],
             ]
             judged = sorted((query, sorted(documents.items())) for query, documents in collection.relevance.items())
-            found.update(json.dumps([content, judged], ensure_ascii=False).encode("utf-8", "surrogatepass"))
-        return found.hexdigest()
+            digest.update(json.dumps([content, judged], ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
 
     def _only(self) -> Collection:
         if len(self.collections) != 1:

@@ -193,20 +193,20 @@ def _difference(name: str, result: EvaluationResult, base: EvaluationResult) -> 
             sides.append([_values(grouped[group_name], measure.lower())])
         else:
             sides.append(overall_parts(side.scoring, grouped, side.per_query, measure.lower()))
-    one, other = sides
+    ours, theirs = sides
     if name in ("HM", "PSI"):
         figure = harmonic_mean if name == "HM" else position_sensitivity
-    elif len(one) == 1:  # a mean of queries has a test; a mean of means, as HM and PSI, has its interval
-        p_value = paired_p_value(one[0], other[0])
+    elif len(ours) == 1:  # a mean of queries has a test; a mean of means, as HM and PSI, has its interval
+        p_value = paired_p_value(ours[0], theirs[0])
 
     def statistic(groups: list[Any]) -> Any:
         return figure(means(groups)) if name in ("HM", "PSI") else overall_mean(groups)
 
-    span = paired_interval(one, other, statistic, resamples, seed)
+    span = paired_interval(ours, theirs, statistic, resamples, seed)
     apart = span is not None and not span[0] <= 0 <= span[1]
     significant = apart if p_value is None else p_value < SIGNIFICANT
-    enough = min(len(values) for values in one) >= FEW
-    return Difference(float(statistic(one) - statistic(other)), p_value, span, significant and enough)
+    enough = min(len(values) for values in ours) >= FEW
+    return Difference(float(statistic(ours) - statistic(theirs)), p_value, span, significant and enough)
 
 
 def _values(rows: Sequence[QueryScore], measure: str) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -83,7 +83,7 @@ def sweep(
     if detached:  # what is exact anyway is not called approximate
         shared = SharedEncoder(model, usable, detached=True)
         detached = shared.works and not shared.causal
-    methods: dict[Calibration, Method] = {one: Detached(one) if detached else Calibrated(one) for one in usable}
+    methods: dict[Calibration, Method] = {key: Detached(key) if detached else Calibrated(key) for key in usable}
     prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
     with uncalibrated(model), _folder(cache) as folder:
         encoder = CachedEncoder(model, cache=folder, batch_size=batch_size, **prompts)
