@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
-from helpers import tiny
+from helpers import copies, tiny
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from tokenizers import Tokenizer
@@ -15,8 +15,10 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 import evenspan
-from evenspan import Calibration, encoding
+from evenspan import Calibration, encoding, sweeps
 from evenspan.encoding import Encoder
+from evenspan.evaluation import evaluate, load_benchmark
+from evenspan.evaluation.methods import ChunksMax
 from evenspan.progress import ProgressBar
 
 TEXTS = [tiny.text(3 + number % 17, number) for number in range(50)]
@@ -189,3 +191,43 @@ def test_bad_input_is_refused(cls_model) -> None:
     with pytest.raises(RuntimeError, match="not finite: use float32"):
         Encoder(cls_model).encode(TEXTS)
     assert np.isnan(Encoder(cls_model, check_finite=False).encode(TEXTS)).all()
+
+
+class Bars:
+    """Stands for rich: remembers the name of each bar, and how far it got."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, tuple[float, float]] = {}
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def update(self, task: str, completed: float, total: float, **_: object) -> None:
+        self.states[task] = (completed, total)
+
+
+def test_bars_say_what_is_encoded_and_get_full(cls_model, tmp_path, monkeypatch) -> None:
+    bars = Bars()
+    monkeypatch.setattr("evenspan.progress._bar", lambda description, total: (bars, description))
+    benchmark = load_benchmark(copies.directory(tmp_path / "mine", documents=4))
+    setting = Calibration(basket_size=16)
+    sweeps.sweep(cls_model, benchmark, [setting], resamples=0)
+    for method in ("none", ChunksMax(16)):
+        evaluate(cls_model, benchmark, method=method, resamples=0, cache=tmp_path / "cache")
+    evenspan.audit(cls_model, [tiny.text(100, seed) for seed in range(10)], setting)
+    sweeps.encode(cls_model, TEXTS, [setting], show_progress_bar=True)
+    assert bars.states == {
+        "Encoding documents (plain and 1 setting)": (50, 50),
+        "Encoding documents and queries (plain)": (16, 16),
+        "Encoding documents and queries (chunks-max,window=16)": (4 * 4 + 12, 4 * 4 + 12),
+        "Encoding the segments of documents": (50, 50),
+        "Encoding documents (plain)": (10, 10),
+        "Encoding documents (calibrated)": (10, 10),
+    }
+    bars.states.clear()
+    evaluate(cls_model, benchmark, resamples=0, progress=False)
+    evaluate(cls_model, benchmark, method="bm25", resamples=0)  # encodes nothing
+    assert not bars.states

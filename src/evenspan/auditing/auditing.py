@@ -68,22 +68,18 @@ def audit(
     Example:
         >>> print(evenspan.audit(model, texts, evenspan.Calibration()))  # doctest: +SKIP
     """
-    if isinstance(texts, str):
-        raise TypeError("texts must be a list of documents, not one string.")
     check_options(sample, segments, versions, batch_size, seed)
-    wanted = _wanted(model, calibration)
-    remarks = list(notes)
-    texts, names = sampled(list(texts), names, sample, seed, remarks)
+    wanted, remarks = _wanted(model, calibration), list(notes)
+    texts, names = sampled(texts, names, sample, seed, remarks)
     room = room_for_text(model, document_prompt)
     documents = read(model, names, texts, room, segments)
     cut = _with_segments(documents, segments, remarks)
     order = orders(len(cut), segments, versions, seed)
     encoder = Encoder(model, prompt=document_prompt, batch_size=batch_size, unit=True, check_finite=False)
     passes = Passes(encoder, documents, cut, order, progress=progress)
-    looks = _looks(passes, wanted, remarks)
-    views, change = _views(looks, order, likeness(passes.segments), seed, remarks)
-    options = {"documents": len(documents), "segments": segments, "versions": versions, "batch_size": batch_size}
-    setting = {**_setting(model, document_prompt), **options, "seed": seed}
+    views, change = _views(_looks(passes, wanted, remarks), order, likeness(passes.segments), seed, remarks)
+    options = {"segments": segments, "versions": versions, "batch_size": batch_size, "seed": seed}
+    setting = {**_setting(model, document_prompt), "documents": len(documents), **options}
     return Audit(
         model=setting["model"],
         calibration=None if wanted is None else str(wanted),

@@ -25,7 +25,7 @@ from evenspan.progress import ProgressBar
 from evenspan.sweeps.grids import paper_grid
 from evenspan.sweeps.shared import SharedEncoder
 from evenspan.sweeps.sweep_result import SweepResult
-from evenspan.sweeps.vectors import check_calibrations, encode_settings
+from evenspan.sweeps.vectors import bar_label, check_calibrations, encode_settings
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,6 @@ def _encode_together(
 ) -> None:
     """Put the vectors of all settings, and the plain ones, into the cache that they are evaluated from."""
     by_name = {method.name: calibration for calibration, method in methods.items()}
-    label = f"Encoding documents (plain and {len(methods)} settings)"
     total = sum(len(set(collection.corpus.values())) for collection in benchmark.collections)
 
     def encode_many(texts: Sequence[str], names: Sequence[str]) -> dict[str, Vectors]:
@@ -152,7 +151,7 @@ def _encode_together(
         swept = encode_settings(encoder.encoders["document"], texts, wanted, detached=detached, bar=bar)
         return {name: list((swept[by_name[name]] if name in by_name else swept.plain)[:, None]) for name in names}
 
-    with ProgressBar(label, total, shown=progress) as bar:
+    with ProgressBar(bar_label(len(methods)), total, shown=progress) as bar:
         for collection in benchmark.collections:
             try:
                 encoder.fill([Plain().name, *by_name], collection.corpus.values(), encode_many, collection.name, bar)

@@ -91,9 +91,11 @@ def encode(
             raise ValueError(f"The model has no prompt {prompt_name!r}; it has {', '.join(model.prompts)}.")
         prompt = model.prompts[prompt_name]
     encoder = Encoder(model, prompt=prompt, batch_size=batch_size, unit=False, check_finite=False)
-    label = f"Encoding documents (plain and {len(calibrations)} settings)"
     width = truncate_dim or model.truncate_dim
-    with ProgressBar(label, len(texts), shown=bool(show_progress_bar)) as bar, _truncated(model, width):
+    with (
+        ProgressBar(bar_label(len(calibrations)), len(texts), shown=bool(show_progress_bar)) as bar,
+        _truncated(model, width),
+    ):
         swept = encode_settings(encoder, texts, calibrations, detached=detached, bar=bar)
     if not normalize_embeddings:
         return swept
@@ -129,6 +131,11 @@ def encode_settings(
     vectors = dict(zip(active, others, strict=True))
     approximate = detached and not shared.causal
     return SweptVectors({key: vectors.get(key, plain) for key in wanted}, plain, approximate, shared=True)
+
+
+def bar_label(settings: int) -> str:
+    """What a progress bar over so many settings is called."""
+    return f"Encoding documents (plain and {settings} {'setting' if settings == 1 else 'settings'})"
 
 
 def check_calibrations(calibrations: Sequence[Calibration]) -> None:
