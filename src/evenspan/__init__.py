@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from evenspan.calibration import Calibration
 
 if TYPE_CHECKING:
+    from evenspan.auditing.audit_result import Audit
     from evenspan.auditing.auditing import audit
-    from evenspan.auditing.schema import Audit
     from evenspan.indexing.run import index
     from evenspan.indexing.search import open_index
     from evenspan.models import (
@@ -42,7 +42,7 @@ __all__ = [
 
 # What needs torch and sentence-transformers is imported when it is first used: `evenspan --help` stays instant.
 _HOME = {
-    "Audit": "auditing.schema",
+    "Audit": "auditing.audit_result",
     "audit": "auditing.auditing",
     "Inspection": "models",
     "index": "indexing.run",

@@ -8,11 +8,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.core.baskets import PoolingToken
+from evenspan.drawing import palette
+from evenspan.drawing.figure import Figure, Panel, save_image
 from evenspan.errors import require_extra
 from evenspan.evaluation import Comparison, EvaluationResult, compare, evaluate, load_benchmark
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark
@@ -66,21 +69,20 @@ class Demonstration:
 
     def plot(self, path: str | Path) -> None:
         """Draw nDCG@10 by position, before and after."""
-        import matplotlib as mpl
+        require_extra("report", "A figure", "matplotlib")
+        sides = (("plain", self.before, palette.PLAIN), ("calibrated", self.after, palette.CALIBRATED))
+        scores = {name: [100 * result.groups[group].ndcg for group in POSITIONS] for name, result, _ in sides}
 
-        mpl.use("Agg")
-        from matplotlib import pyplot
+        def draw(axes: Any) -> None:
+            for shift, (name, result, colour) in zip((-0.2, 0.2), sides, strict=True):
+                label = f"{name} (PSI {result.psi:.3f})"
+                axes.bar([place + shift for place in range(3)], scores[name], 0.38, label=label, color=colour)
+            axes.set(xticks=range(3), xticklabels=POSITIONS, ylabel="nDCG@10", xlabel="where the answer stands")
+            axes.grid(visible=False, axis="x")
+            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 
-        figure, axes = pyplot.subplots(figsize=(6, 3.4), layout="constrained")
-        for offset, result, colour in ((-0.2, self.before, "#9aa5b1"), (0.2, self.after, "#1b4f8a")):
-            values = [100 * result.groups[name].ndcg for name in POSITIONS]
-            label = f"{'plain' if result is self.before else 'calibrated'} (PSI {result.psi:.3f})"
-            axes.bar([place + offset for place in range(3)], values, 0.38, label=label, color=colour)
-        axes.set(xticks=range(3), xticklabels=POSITIONS, ylabel="nDCG@10", xlabel="where the answer stands")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
-        figure.savefig(path, dpi=150)
-        pyplot.close(figure)
+        title = "nDCG@10 by position of the answer"
+        save_image(Figure("demo", title, "", "", (Panel("", draw),), (), ()), path)
 
     def _bars(self) -> list[str]:
         lines = ["nDCG@10 by where the answer stands"]

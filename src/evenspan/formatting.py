@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePath, PureWindowsPath
-from typing import TYPE_CHECKING
+from pathlib import PurePath, PureWindowsPath
 
 from evenspan.calibration import Calibration
 
-if TYPE_CHECKING:
-    from evenspan.auditing.schema import Estimate
-
-DETACHED = " (detached)"
+LAYER_NAMES = {"half": "half of the layers", "last": "last layer", "all": "all layers"}
+# HTML forbids them, and lone surrogates can be neither written nor drawn.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -48,9 +46,8 @@ def points(value: float) -> str:
     return signed(100 * value, 1)
 
 
-def interval(estimate: Estimate) -> str:
-    """The 95 % interval."""
-    low, high = estimate.interval
+def interval(low: float, high: float) -> str:
+    """An interval by its ends."""
     return f"{signed(low)} to {signed(high)}"
 
 
@@ -60,36 +57,37 @@ def model_name(name: str) -> str:
     return path.name if path.is_absolute() and path.name else name
 
 
-def audit_name(path: Path) -> str:
-    """What to call the audit in a file: after its folder."""
-    return tame(path.parent.name or path.stem)
-
-
-def calibration_of(method: str) -> Calibration | None:
+def calibration_named(method: str) -> Calibration | None:
     """The calibration that a method's name spells, None for a baseline and the plain model."""
     try:
-        return Calibration.parse(method.removesuffix(DETACHED))
+        return Calibration.parse(method)
     except ValueError:
         return None
 
 
 def method_name(method: str) -> str:
-    """A method in few words, such as `soft λ 0.5, half of the layers`."""
+    """A method in few words, such as `soft λ 0.5, half of the layers`; a remark in brackets stays behind it."""
     if method == "none":
         return "plain"
-    one = calibration_of(method)
-    if one is None:
+    spelled, bracket, remark = method.partition(" (")
+    calibration = calibration_named(spelled)
+    if calibration is None:
         return tame(method)
-    layers = {"half": "half of the layers", "last": "last layer", "all": "all layers"}.get(str(one.layers))
-    parts = [f"{one.variant} λ {one.strength:g}", layers or f"layers {one.layers}", f"baskets of {one.basket_size}"]
-    parts += [f"self-mass {one.self_mass:g}"] if one.variant == "hard" else []
-    parts += [f"first token {one.first_token}"] if one.first_token is not None else []
-    return ", ".join(parts) + (DETACHED if method.endswith(DETACHED) else "")
+    layers = LAYER_NAMES.get(str(calibration.layers), f"layers {calibration.layers}")
+    parts = [f"{calibration.variant} λ {calibration.strength:g}", layers, f"baskets of {calibration.basket_size}"]
+    parts += [f"self-mass {calibration.self_mass:g}"] if calibration.variant == "hard" else []
+    parts += [f"first token {calibration.first_token}"] if calibration.first_token is not None else []
+    return tame(", ".join(parts) + bracket + remark)
 
 
 def tame(name: str) -> str:
     """A name of others that can stand in a sentence: without characters that turn the direction of what follows."""
-    return _DIRECTIONS.sub("", name)
+    return _DIRECTIONS.sub("", printable(name))
+
+
+def printable(text: str) -> str:
+    """Text with a replacement character for each one that no page and no font can show."""
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def clipped(text: str, most: int) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from pathlib import Path
 
+import pyarrow
 import pytest
 from helpers import copies
 
 from evenspan.evaluation import load_benchmark
 from evenspan.evaluation.benchmark import thirds
+from evenspan.evaluation.benchmarks.files import BenchmarkError
 from evenspan.evaluation.benchmarks.nanobeir import SETS, shuffle_sentences
 from evenspan.evaluation.benchmarks.posir import BIN_NAMES, bin_of
 
@@ -180,6 +183,26 @@ def test_directory(tmp_path) -> None:
     assert load_benchmark(folder).queries == benchmark.queries
 
 
+def test_a_compressed_directory(tmp_path) -> None:
+    folder = copies.directory(tmp_path / "mine")
+    plain = load_benchmark(folder)
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels.tsv"):
+        content = (folder / name).read_bytes()
+        (folder / name).unlink()
+        if name == "queries.jsonl":
+            with pyarrow.CompressedOutputStream(str(folder / f"{name}.zst"), "zstd") as file:
+                file.write(content)
+        else:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+    assert load_benchmark(folder).digest() == plain.digest()
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(b'{"_id": "a", "text": "fine"}\n{'))
+    with pytest.raises(ValueError, match=r"corpus.jsonl.gz, line 2: no valid JSON"):
+        load_benchmark(folder)
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(b'{"_id": "a", "text": "fine"}')[:-9])
+    with pytest.raises(OSError, match=r"corpus.jsonl.gz, after line \d+: cannot read on"):
+        load_benchmark(folder)
+
+
 def test_directory_without_positions(tmp_path) -> None:
     folder = copies.directory(tmp_path / "mine")
     rows = [json.loads(line) for line in (folder / "queries.jsonl").read_text().splitlines()]
@@ -266,8 +289,45 @@ def test_numbers_as_ids_and_files_that_are_not_utf8(tmp_path) -> None:
         (folder / name).write_text((folder / name).read_text().replace('"d0"', "0").replace("\td0\t", "\t0\t"))
     assert "0" in load_benchmark(folder).corpus
     (folder / "corpus.jsonl").write_bytes(b'{"_id": "a", "text": "fine"}\n{"_id": "b", "text": "\xff"}\n')
-    with pytest.raises(ValueError, match=r"corpus.jsonl, line 2: not UTF-8"):
+    with pytest.raises(ValueError, match=r"corpus.jsonl, line 2: invalid UTF-8"):
         load_benchmark(folder)
+
+
+QUESTION = {"id": "q", "question": "?", "answers": [{"text": "w", "answer_start": 0}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ([], "the file has no list of 'data'"),
+        ({"data": {"a": 1}}, "the file has no list of 'data'"),
+        ({"data": ["article"]}, "article 1 has no list of 'paragraphs'"),
+        ({"data": [{"paragraphs": [{"context": "w"}]}]}, "a paragraph of article 1 has no list of 'qas'"),
+        ({"data": [{"paragraphs": [{"qas": []}]}]}, "a paragraph of article 1 has no text 'context'"),
+        ({"data": [{"paragraphs": [{"context": 3, "qas": []}]}]}, "a paragraph of article 1 has no text 'context'"),
+        ({"data": [{"paragraphs": [{"context": "w", "qas": [3]}]}]}, "question 1 of a paragraph has no text 'id'"),
+        *(
+            ({"data": [{"paragraphs": [{"context": "w", "qas": [{**QUESTION, **wrong}]}]}]}, f"question 'q' {says}")
+            for wrong, says in (
+                ({"answers": {"text": "w"}}, "has no list of 'answers'"),
+                ({"answers": [{"text": "w"}]}, "has no number 'answer_start'"),
+                ({"answers": [{"answer_start": 0}]}, "has no text 'text'"),
+                ({"question": None}, "has no text 'question'"),
+            )
+        ),
+    ],
+)
+def test_wrong_squad_files_name_the_file(content, says, tmp_path) -> None:
+    file = tmp_path / "wrong.json"
+    file.write_text(json.dumps(content))
+    with pytest.raises(BenchmarkError, match=rf"wrong\.json: not in SQuAD format: {says}"):
+        load_benchmark(file)
+
+
+def test_a_squad_file_that_is_no_text_is_named(tmp_path) -> None:
+    (tmp_path / "binary.json").write_bytes(b"\x80\x81")
+    with pytest.raises(BenchmarkError, match=r"binary\.json: not in SQuAD format: no JSON in UTF-8"):
+        load_benchmark(tmp_path / "binary.json")
 
 
 def test_squad_files_in_scripts_without_spaces(tmp_path) -> None:

@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from evenspan import Calibration
+from evenspan.auditing.audit_result import Audit
 from evenspan.auditing.schema import (
     Attention,
-    Audit,
     CutDocument,
     Estimate,
     LayerAttention,
@@ -46,15 +46,15 @@ def representation(values=(0.80, 0.72, 0.68, 0.64, 0.60), bias="primacy", degree
 
 
 def attention(even: float = 0.0, layers: int = 6) -> Attention:
-    found = []
+    of_layers = []
     for layer in range(layers):
         calibrated = bool(even) and layer >= layers // 2
         own = 0.1 + 0.05 * layer
         shares = [(1 - even * calibrated) * 0.6**place + even * calibrated * 0.5 for place in range(4)]
         baskets = tuple((1 - own) * share / sum(shares) for share in shares)
         spread = (own / 3, own / 1.5, own, 1.3 * own, 1.8 * own)
-        found.append(LayerAttention(layer, calibrated, spread, own, None, baskets))
-    return Attention(128, (80, 80, 71, 12), tuple(found))
+        of_layers.append(LayerAttention(layer, calibrated, spread, own, None, baskets))
+    return Attention(128, (80, 80, 71, 12), tuple(of_layers))
 
 
 def an_audit(**changes) -> Audit:
@@ -132,7 +132,7 @@ def hostile_sources(folder: Path) -> Path:
     audit = replace(audit, truncation=replace(audit.truncation, worst=worst))
     scores = {HOSTILE: 0.8, "$x_1$": 0.4}
     results = [a_result("none", scores), a_result(HOSTILE, scores, notes=(HOSTILE,)), a_result(SOFT, scores)]
-    results = [replace(one, benchmark=HOSTILE, setting={**one.setting, "model": HOSTILE}) for one in results]
+    results = [replace(each, benchmark=HOSTILE, setting={**each.setting, "model": HOSTILE}) for each in results]
     return write_sources(folder, [audit], results)
 
 

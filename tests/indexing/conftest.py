@@ -9,7 +9,6 @@ from helpers import indexes
 from helpers.indexes import STORES
 
 import evenspan
-import evenspan.indexing.plan
 from evenspan.indexing.plan import ShardSize
 
 SMALL = ShardSize(documents=16)

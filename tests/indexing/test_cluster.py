@@ -16,8 +16,8 @@ from helpers import indexes
 from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
-import evenspan.indexing.plan
 import evenspan.indexing.ray.feed
+import evenspan.indexing.reading
 from evenspan.indexing.plan import ShardSize
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
@@ -44,7 +44,7 @@ def cluster() -> Iterator[Any]:
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows and shards on their way at a time, so that reading goes along with the work."""
-    monkeypatch.setattr(evenspan.indexing.plan, "_ROWS", 50)
+    monkeypatch.setattr(evenspan.indexing.reading, "_ROWS", 50)
     monkeypatch.setattr(evenspan.indexing.ray.feed, "_WAITING", 100_000)
 
 
@@ -153,7 +153,7 @@ def test_what_was_read_is_kept_when_a_source_breaks_off(cluster, model, tmp_path
 
 def test_what_a_worker_cannot_do_is_said_in_a_line(cluster, tmp_path) -> None:
     model = indexes.saved_model(tmp_path)
-    gone = disturbed(rows(5), 0, lambda: Path(model, "config.json").unlink())  # after the driver has loaded it
+    gone = disturbed(rows(5), 1, lambda: Path(model, "config.json").unlink())  # after the driver has loaded it
     with pytest.raises(RuntimeError, match=r"^On a Ray worker: .*Once that is mended") as raised:
         index(model, gone, f"parquet:{tmp_path / 'ray'}", engine="ray")
     assert "\n" not in str(raised.value)

@@ -10,7 +10,7 @@ from helpers import indexes, tiny
 from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
-import evenspan.indexing.plan
+import evenspan.indexing.reading
 
 AWKWARD = [
     "'; DROP TABLE documents; --", '"quotes" and `ticks`', "emoji 😀 and \u202e marks", "%s %(id)s {} \\' \\\\",
@@ -96,7 +96,7 @@ def test_awkward_column_names(index, store) -> None:
 
 
 def test_a_field_that_comes_late_gets_a_column(index, store, model, monkeypatch) -> None:
-    monkeypatch.setattr(evenspan.indexing.plan, "_ROWS", 20)  # the first rows settle the columns
+    monkeypatch.setattr(evenspan.indexing.reading, "_ROWS", 20)  # the first rows settle the columns
     entries = rows(60)
     entries[50]["seen"] = "late"
     index(entries)

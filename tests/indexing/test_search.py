@@ -9,7 +9,6 @@ from helpers import indexes, tiny
 from helpers.indexes import STORES, content, rows
 
 import evenspan
-import evenspan.indexing.plan
 
 
 def test_search_finds_what_an_exact_search_finds(index, store, model) -> None:
@@ -31,7 +30,7 @@ def test_search_finds_what_an_exact_search_finds(index, store, model) -> None:
         assert [one.id for one in opened.search(queries[0], k=5)] == [one.id for one in results[0]]
         assert len(opened.search(queries[0], k=100)) == 60
         assert opened.search([]) == []
-        with pytest.raises(ValueError, match="at least 1, not 0"):
+        with pytest.raises(ValueError, match="from 1 to 1,000,000, not 0"):
             opened.search("w1", k=0)
 
 
@@ -149,9 +148,7 @@ def test_an_open_index_sees_what_a_later_run_replaced(index, store, model) -> No
 
 def test_rows_that_do_not_count_hide_no_others(model, tmp_path, monkeypatch) -> None:
     evenspan.index(model, indexes.rows(20), tmp_path / "index", progress=False)
-    monkeypatch.setattr(
-        "evenspan.indexing.manifest.Catalogue.commit", lambda *_: (_ for _ in ()).throw(OSError("died"))
-    )
+    monkeypatch.setattr("evenspan.indexing.manifest.Manifest.commit", lambda *_: (_ for _ in ()).throw(OSError("died")))
     more = [{"id": f"n{number}", "text": "w1 w2 w3"} for number in range(200)]
     with pytest.raises(OSError, match="died"):
         evenspan.index(model, more, tmp_path / "index", progress=False)

@@ -23,9 +23,11 @@ from helpers.reports import (
     write_sources,
 )
 
-from evenspan.auditing.schema import Audit, Estimate, Truncation, View
-from evenspan.report import read_sources, write_report
-from evenspan.report.findings import findings
+from evenspan.auditing.audit_result import Audit
+from evenspan.auditing.schema import Estimate, Truncation, View
+from evenspan.errors import MissingExtraError
+from evenspan.report import check_output, read_sources, write_report
+from evenspan.report.findings import subject_findings
 from evenspan.report.tiles import tiles
 
 
@@ -68,8 +70,22 @@ def test_document_text_does_no_harm(tmp_path) -> None:
     )
     assert "\u202e" not in outside
     (subject,) = read_sources([tmp_path / "in"]).subjects
-    assert not any("\u202e" in one.lead + one.text for one in findings(subject))  # in a sentence it would turn the rest
+    assert not any(
+        "\u202e" in one.lead + one.text for one in subject_findings(subject)
+    )  # in a sentence it would turn the rest
     assert (tmp_path / "report_figures" / "m1-evaluation1-positions.png").exists()
+
+
+def test_characters_that_nothing_can_show_are_replaced(tmp_path) -> None:
+    bad = "x\ud800\x01\u202ey"
+    for place, method in enumerate(("none", "BAD", SOFT)):
+        text = a_result(method, {"BAD": 0.8, "end": 0.4}, benchmark="BAD", notes=("BAD",)).to_json()
+        (tmp_path / f"{place}.json").write_text(text.replace("BAD", json.dumps(bad)[1:-1]))
+    text = write_report(tmp_path, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "\x01" not in text
+    assert '<bdi dir="auto">x\ufffd\ufffd\u202ey</bdi>' in text
+    assert "x\ufffd\ufffdy 80.0" in text  # in a sentence, without what would turn the rest of it
+    assert rows(tmp_path, "m1-evaluation1-positions")[1]["group"] == "x?\x01\u202ey"
 
 
 def test_one_file_that_asks_for_nothing(tmp_path) -> None:
@@ -120,7 +136,7 @@ def test_same_sources_same_files(tmp_path) -> None:
 
 def leads(tmp_path: Path, *audits: Audit, results=()) -> list[str]:
     (subject,) = read_sources([write_sources(tmp_path, audits, results)]).subjects
-    return [f"{one.lead} {one.text}" for one in findings(subject)]
+    return [f"{finding.lead} {finding.text}" for finding in subject_findings(subject)]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +190,49 @@ def test_what_calibration_changes(tmp_path, values, change, words) -> None:
     assert said[2].startswith(words)
 
 
+@pytest.mark.parametrize(
+    ("change", "calibration", "longest", "words"),
+    [
+        (0.0, SOFT, 400, "the slope stays −0.200."),
+        (3e-5, SOFT, 400, "the slope stays −0.200."),  # what rounding leaves, though its interval lies beside 0
+        (
+            0.0,
+            SOFT,
+            100,
+            "No document has more than 100 tokens that are read, and one that is shorter than a basket of 128",
+        ),
+        (0.0, "soft,strength=0.0", 400, "At strength 0 a model is left as it is."),
+    ],
+)
+def test_an_audit_in_which_nothing_changed_claims_no_change(tmp_path, change, calibration, longest, words) -> None:
+    before, after = representation(), representation((0.80, 0.72, 0.68, 0.64, 0.60 + change))
+    audit = an_audit(
+        calibration=calibration,
+        truncation=Truncation(100, 0, 8_000, 0, 510, longest),
+        plain=View(None, before),
+        calibrated=View(None, after),
+        slope_change=Estimate(change, (change / 2, change * 2)),
+    )
+    (subject,) = read_sources([write_sources(tmp_path, [audit])]).subjects
+    finding = subject_findings(subject)[2]
+    assert (finding.lead, finding.tone) == ("Calibration changes nothing here.", "neutral")
+    assert words in finding.text
+    assert "Calibration changes nothing here." in str(audit)
+    assert "verdict is now" not in str(audit)
+    assert (tiles(subject)[2].note, tiles(subject)[2].tone) == ("slope −0.200: nothing changes", "neutral")
+
+
+def test_a_change_within_noise_is_called_that_everywhere(tmp_path) -> None:
+    after = View(None, representation((0.75, 0.65), "none found", None))
+    audit = an_audit(calibrated=after, slope_change=Estimate(0.05, (-0.05, 0.15)))
+    (subject,) = read_sources([write_sources(tmp_path, [audit])]).subjects
+    assert "verdict is now" not in subject_findings(subject)[2].text
+    assert (tiles(subject)[2].note, tiles(subject)[2].tone) == (
+        "slope −0.100 instead of −0.200, within noise",
+        "neutral",
+    )
+
+
 def test_gains_and_costs_by_position(tmp_path) -> None:
     said = leads(tmp_path, an_audit(), results=a_sweep())
     assert "90.0 for answers at the beginning and 40.0 for those at the end" in said[3]
@@ -204,9 +263,8 @@ def test_what_is_missing_is_left_out(tmp_path) -> None:
 
 def test_many_layers_and_baskets(tmp_path) -> None:
     many = attention(layers=28)
-    wide = replace(many, basket_documents=tuple(range(64, 0, -1)))
-    layers = tuple(replace(layer, baskets=(0.01,) * 64) for layer in wide.layers)
-    view = View(replace(wide, layers=layers), representation())
+    layers = tuple(replace(layer, baskets=(0.01,) * 64) for layer in many.layers)
+    view = View(replace(many, basket_documents=tuple(range(64, 0, -1)), layers=layers), representation())
     _, text = report(tmp_path, [an_audit(plain=view, calibrated=view)])
     assert len(text.encode()) < 400_000
     assert "m1-audit1-self-mass-1-title" in text  # a panel each
@@ -215,13 +273,13 @@ def test_many_layers_and_baskets(tmp_path) -> None:
 def test_two_models_and_results_of_several_folders(tmp_path) -> None:
     write_sources(tmp_path / "a", [an_audit()], a_sweep()[:2])
     write_sources(tmp_path / "b", [an_audit(model="other")], a_sweep()[1:])
-    found = read_sources([tmp_path / "a", tmp_path / "b", tmp_path])  # the same files twice
-    assert [subject.model for subject in found.subjects] == ["miniature:cls", "other"]
-    (evaluation,) = found.subjects[0].evaluations
+    material = read_sources([tmp_path / "a", tmp_path / "b", tmp_path])  # the same files twice
+    assert [subject.model for subject in material.subjects] == ["miniature:cls", "other"]
+    (evaluation,) = material.subjects[0].evaluations
     assert evaluation.results[0].method == "none"
     assert {result.method for result in evaluation.results} == {result.method for result in a_sweep()}
     assert len(evaluation.results) == len(a_sweep())
-    assert len(tiles(found.subjects[0])) == 6
+    assert len(tiles(material.subjects[0])) == 6
 
 
 def test_foreign_and_damaged_files_are_named_and_skipped(tmp_path) -> None:
@@ -232,8 +290,8 @@ def test_foreign_and_damaged_files_are_named_and_skipped(tmp_path) -> None:
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     values = a_result("none", {"beginning": 0.5}).to_dict()
     (tmp_path / "text.json").write_text(json.dumps({**values, "ndcg": "high"}))
-    found = read_sources([tmp_path])
-    reasons = {path.name: reason for path, reason in found.skipped}
+    material = read_sources([tmp_path])
+    reasons = {path.name: reason for path, reason in material.skipped}
     assert set(reasons) == {*contents, "bytes.json", "text.json"}
     assert reasons["config.json"] == "neither an audit nor the result of an evaluation"
     assert reasons["broken.json"].startswith("no JSON")
@@ -248,10 +306,40 @@ def test_nothing_found_says_what_makes_such_files(tmp_path) -> None:
         read_sources([tmp_path / "nowhere"])
 
 
-def test_matplotlib_missing_names_the_extra(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"evenspan\[report\]"):
-        write_report(write_sources(tmp_path, [an_audit()]), tmp_path / "report.html")
+def test_matplotlib_missing_names_the_extra_before_anything_is_read(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("evenspan.errors.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'evenspan\[report\]'"):
+        write_report(tmp_path / "nowhere", tmp_path / "report.html")
+
+
+def test_a_report_that_fails_leaves_nothing_behind(tmp_path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "config.json").write_text("{}")
+    for source, error in (("in", ValueError), ("nowhere", FileNotFoundError)):
+        with pytest.raises(error):
+            write_report(tmp_path / source, tmp_path / "new" / "folder" / "report.html")
+        assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    write_sources(tmp_path / "in", [an_audit()])
+    assert write_report(tmp_path / "in", tmp_path / "new" / "folder" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "error"),
+    [
+        ("folder", "is a folder"),
+        ("file/report.html", "is a file"),
+        ("taken.html", "is a file"),
+        ("audit.json", "no page"),
+    ],
+)
+def test_where_no_report_can_be_written_is_said_before_anything_is_read(tmp_path, output, error) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in ("file", "taken_figures", "audit.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises((OSError, ValueError), match=error):
+        write_report(tmp_path / "nowhere", tmp_path / output)
+    with pytest.raises((OSError, ValueError), match=error):
+        check_output(tmp_path / output)
 
 
 def test_command_line(tmp_path, capsys) -> None:

@@ -1,1 +1,1 @@
-"""See the bias of a model on documents without labels: `evenspan.audit`; `result.py` says what it finds."""
+"""See the bias of a model on documents without labels: `evenspan.audit`; `audit_result.py` says what it returns."""

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
+from evenspan.auditing.audit_result import Audit
 from evenspan.auditing.passes import Passes
 from evenspan.auditing.positions import Effects, effects, estimate, likeness, orders, representation
 from evenspan.auditing.sampling import sampled
-from evenspan.auditing.schema import Attention, Audit, Estimate, View
+from evenspan.auditing.schema import Attention, Estimate, View
 from evenspan.auditing.segments import MeasuredDocument, read, truncation
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder

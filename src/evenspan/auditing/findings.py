@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from evenspan.auditing.schema import Audit, Estimate, Representation, Truncation
-from evenspan.formatting import count, interval, method_name, share, signed
+from evenspan.auditing.schema import Attention, AuditFigures, Estimate, Representation, Truncation
+from evenspan.formatting import calibration_named, count, interval, method_name, share, signed
 from evenspan.models.reading import UNLIMITED
 
 Tone = Literal["good", "bad", "neutral"]
+Effect = Literal["unchanged", "within noise", "less even", "turned around", "more even"]
 _MEANING = {
     "primacy": "what stands at the beginning of a document is reflected more than the same text further back",
     "recency": "what stands at the end of a document is reflected more than the same text further up",
     "middle": "what stands in the middle of a document is reflected more than the same text at either end",
     "both ends": "what stands at the beginning or the end of a document is reflected more than the same text in between",
 }
+_UNSEEN = 0.0005  # a smaller difference disappears in three digits: it is what rounding leaves of no change
 
 
 @dataclass(frozen=True)
@@ -27,22 +29,39 @@ class Finding:
     tone: Tone = "neutral"
 
 
-def describe(audit: Audit) -> str:
-    """What was found, a paragraph each; what is never read comes first."""
-    lines = [audit.model]
-    for finding in (truncation_finding(audit.truncation), *bias_findings(audit)):
-        lines += ["", f"{finding.lead} {finding.text}"]
+def audit_findings(audit: AuditFigures) -> list[Finding]:
+    """Everything an audit has to say: what is never read, how positions show in the vectors, what calibration changes."""
+    findings = [_truncation(audit.truncation)]
     if audit.plain.representation is not None:
-        calibrated = None if audit.calibrated is None else audit.calibrated.representation
-        lines += ["", *_table(audit.plain.representation, calibrated)]
-    lines += _attention(audit)
-    if audit.notes:
-        lines += ["", *(f"Note: {note}" for note in audit.notes)]
-    return "\n".join(lines)
+        findings.append(_bias(audit.plain.representation))
+    if (sides := _sides(audit)) is not None:
+        findings.append(_change(audit, *sides))
+    return findings
 
 
-def truncation_finding(cut: Truncation) -> Finding:
-    """What is never read."""
+def calibration_effect(audit: AuditFigures) -> Effect | None:
+    """What calibration does to the slope; None where there is nothing to compare."""
+    sides = _sides(audit)
+    return None if sides is None else _effect(*sides, audit.slope_change)
+
+
+def _sides(audit: AuditFigures) -> tuple[Representation, Representation] | None:
+    before, after = audit.plain.representation, audit.calibrated.representation if audit.calibrated else None
+    return None if before is None or after is None or audit.calibration is None else (before, after)
+
+
+def _effect(before: Representation, after: Representation, change: Estimate | None) -> Effect:
+    pairs = zip([*before.positions, before.slope], [*after.positions, after.slope], strict=False)
+    if all(abs(plain.value - calibrated.value) < _UNSEEN for plain, calibrated in pairs):
+        return "unchanged"
+    if change is None or change.interval[0] <= 0 <= change.interval[1]:
+        return "within noise"
+    if abs(after.slope.value) >= abs(before.slope.value):
+        return "less even"
+    return "turned around" if before.slope.value * after.slope.value < 0 else "more even"
+
+
+def _truncation(cut: Truncation) -> Finding:
     if not cut.cut:
         text = f"All {count(cut.documents)} documents fit into the {count(cut.room)} tokens that the model reads."
         if cut.room >= UNLIMITED:
@@ -58,81 +77,78 @@ def truncation_finding(cut: Truncation) -> Finding:
     )
 
 
-def bias_findings(audit: Audit) -> list[Finding]:
-    """How positions show in the vectors, and what calibration does about it."""
-    before = audit.plain.representation
-    return [] if before is None else [_bias(before), *_change(audit, before)]
-
-
-def _bias(found: Representation) -> Finding:
+def _bias(shape: Representation) -> Finding:
     figures = (
-        f"slope {signed(found.slope.value)} in cosine from beginning to end, 95 % interval {interval(found.slope)}; "
-        f"{abs(found.relative_slope.value):.1f} standard deviations of what content makes"
+        f"slope {signed(shape.slope.value)} in cosine from beginning to end, 95 % interval {interval(*shape.slope.interval)}; "
+        f"{abs(shape.relative_slope.value):.1f} standard deviations of what content makes"
     )
-    where = f"{count(found.documents)} documents"
-    if found.degree is None:
+    where = f"{count(shape.documents)} documents"
+    if shape.degree is None:
         text = f"In the part that is read, over {where}: {figures}. A smaller bias than this can show is not ruled out."
         return Finding("No position bias was found.", text, "good")
-    lead = (
-        f"{found.verdict.capitalize()}: the model does not read evenly."
-        if found.bias in ("both ends", "middle")
-        else ""
-    )
-    lead = lead or f"{found.verdict.capitalize()} bias: the model does not read evenly."
-    text = f"In the part that is read, {_MEANING[found.bias]} ({figures}, over {where})."
-    return Finding(lead, text, "bad")
+    kind = "" if shape.bias in ("both ends", "middle") else " bias"
+    text = f"In the part that is read, {_MEANING[shape.bias]} ({figures}, over {where})."
+    return Finding(f"{shape.verdict.capitalize()}{kind}: the model does not read evenly.", text, "bad")
 
 
-def _change(audit: Audit, before: Representation) -> list[Finding]:
-    after = audit.calibrated.representation if audit.calibrated else None
-    if after is None or audit.calibration is None:
-        return []
-    old, new = before.slope.value, after.slope.value
-    name = method_name(audit.calibration)
-    figures = f"With {name}, the slope goes from {signed(old)} to {signed(new)}"
+def _change(audit: AuditFigures, before: Representation, after: Representation) -> Finding:
+    old, new, name = before.slope.value, after.slope.value, method_name(str(audit.calibration))
     change = audit.slope_change
-    sure = change is not None and not change.interval[0] <= 0 <= change.interval[1]
-    if change is not None:
-        figures += f" (change {signed(change.value)}, 95 % interval {interval(change)})"
-    if change is not None and change.interval == (0, 0):
-        same = f"With {name}, every document has the vector that it has without: the strength is 0, or no document is long "
-        return [Finding("Calibration changes nothing here.", f"{same}enough to fill a basket.")]
-    verdict = f"{figures}; the verdict is now: {after.verdict}."
-    if not sure:
-        return [Finding("Calibration changes nothing beyond noise.", verdict)]
-    if abs(new) >= abs(old):
-        return [Finding("Calibration makes the representation less even.", verdict, "bad")]
-    if old * new < 0:
-        return [Finding("Calibration turns the slope around, and makes it smaller.", verdict, "good")]
-    return [Finding(f"Calibration takes away {share(abs(old) - abs(new), abs(old))} of the slope.", verdict, "good")]
+    effect = _effect(before, after, change)
+    if effect == "unchanged":
+        text = f"With {name} every position is reflected as it is without: the slope stays {signed(old)}."
+        return Finding("Calibration changes nothing here.", f"{text}{_why_unchanged(audit)}")
+    size = (
+        f"change {signed(change.value)}, 95 % interval {interval(*change.interval)}" if change else "change not known"
+    )
+    if effect == "within noise":
+        text = f"The slope is {signed(old)} plain and {signed(new)} with {name} ({size})."
+        return Finding("Calibration changes nothing beyond noise.", text)
+    text = f"With {name}, the slope goes from {signed(old)} to {signed(new)} ({size}); the verdict is now: {after.verdict}."
+    if effect == "less even":
+        return Finding("Calibration makes the representation less even.", text, "bad")
+    if effect == "turned around":
+        return Finding("Calibration turns the slope around, and makes it smaller.", text, "good")
+    return Finding(f"Calibration takes away {share(abs(old) - abs(new), abs(old))} of the slope.", text, "good")
 
 
-def _table(plain: Representation, calibrated: Representation | None) -> list[str]:
+def _why_unchanged(audit: AuditFigures) -> str:
+    """The reason, where the figures show one."""
+    calibration = calibration_named(str(audit.calibration))
+    longest = min(audit.truncation.longest, audit.truncation.room)
+    if calibration is None:
+        return ""
+    if calibration.strength == 0:
+        return " At strength 0 a model is left as it is."
+    if longest < calibration.basket_size:
+        return (
+            f" No document has more than {count(longest)} tokens that are read, and one that is shorter than a basket of "
+            f"{calibration.basket_size} is left alone."
+        )
+    return ""
+
+
+def position_table(plain: Representation, calibrated: Representation | None) -> list[str]:
+    """The lines of a table for the terminal: how much each position is reflected."""
     sides = [("plain", plain)] + ([("calibrated", calibrated)] if calibrated is not None else [])
     head = f"{'position':<12}" + "".join(f"{place + 1:>8}" for place in range(len(plain.positions)))
-    head += f"{'slope':>10}{'primacy':>10}{'recency':>10}  verdict"
-    lines = [head]
+    lines = [f"{head}{'slope':>10}{'primacy':>10}{'recency':>10}  verdict"]
     for name, side in sides:
-        cells = "".join(f"{_rounded(one):>8.3f}" for one in side.positions)
-        figures = "".join(f"{_rounded(one):>+10.3f}" for one in (side.slope, side.primacy, side.recency))
+        # Adding 0 turns a negative zero into a positive one.
+        cells = "".join(f"{round(estimate.value, 3) + 0.0:>8.3f}" for estimate in side.positions)
+        shape = (side.slope, side.primacy, side.recency)
+        figures = "".join(f"{round(estimate.value, 3) + 0.0:>+10.3f}" for estimate in shape)
         lines.append(f"{name:<12}{cells}{figures}  {side.verdict}")
     return lines
 
 
-def _rounded(one: Estimate) -> float:
-    return round(one.value, 3) + 0.0  # not -0.000
-
-
-def _attention(audit: Audit) -> list[str]:
-    attention = audit.plain.attention
-    if attention is None:
-        return []
+def attention_sentence(attention: Attention) -> str:
+    """Where the pooling token looks in its last layer."""
     last = attention.layers[-1]
-    baskets = last.baskets
-    line = (
+    sentence = (
         f"In its last layer the pooling token gives itself {last.mean_self_mass:.0%} of its attention, the first basket of "
-        f"{attention.basket_size} tokens {baskets[0]:.1%}"
+        f"{attention.basket_size} tokens {last.baskets[0]:.1%}"
     )
-    if len(baskets) > 1:
-        line += f", the last of {len(baskets)} {baskets[-1]:.1%}"
-    return ["", line + "."]
+    if len(last.baskets) > 1:
+        sentence += f", the last of {len(last.baskets)} {last.baskets[-1]:.1%}"
+    return f"{sentence}."

@@ -1,17 +1,14 @@
-"""What an audit found, and everything needed to repeat it."""
+"""The parts of an audit; each refuses figures that contradict each other, so that a damaged file is noticed."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Interval = tuple[float, float]
 Bias = Literal["primacy", "recency", "both ends", "middle", "none found"]
 Degree = Literal["mild", "strong"]
-KIND = "audit"  # what a file of an audit says it is
 
 
 @dataclass(frozen=True)
@@ -46,6 +43,10 @@ class Truncation:
     longest: int
     worst: tuple[CutDocument, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.cut > self.documents or self.unread > self.tokens:
+            raise ValueError("more is cut off than there is")
+
 
 @dataclass(frozen=True)
 class LayerAttention:
@@ -67,6 +68,10 @@ class LayerAttention:
     first_mass: float | None
     baskets: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        if len(self.self_mass) != 5:
+            raise ValueError(f"a layer has {len(self.self_mass)} percentiles of its self-mass, not 5")
+
 
 @dataclass(frozen=True)
 class Attention:
@@ -81,6 +86,12 @@ class Attention:
     basket_size: int
     basket_documents: tuple[int, ...]
     layers: tuple[LayerAttention, ...]
+
+    def __post_init__(self) -> None:
+        if self.basket_size < 1 or not self.layers or not self.basket_documents:
+            raise ValueError("its attention is empty")
+        if any(len(layer.baskets) != len(self.basket_documents) for layer in self.layers):
+            raise ValueError("a layer has another number of baskets than the documents")
 
 
 @dataclass(frozen=True)
@@ -115,6 +126,12 @@ class Representation:
     bias: Bias
     degree: Degree | None
 
+    def __post_init__(self) -> None:
+        if (self.degree is None) != (self.bias == "none found"):
+            raise ValueError(f"{self.degree} {self.bias} is no verdict")
+        if len(self.positions) < 2:
+            raise ValueError("there are fewer than two positions")
+
     @property
     def verdict(self) -> str:
         """The bias in words, such as `strong primacy`."""
@@ -130,8 +147,8 @@ class View:
 
 
 @dataclass(frozen=True)
-class Audit:
-    """What `evenspan.audit` found; `print` it for people, `write` it for programs and for `evenspan report`.
+class AuditFigures:
+    """Everything that an audit measures, and everything needed to repeat it.
 
     Attributes:
         model: its name.
@@ -152,38 +169,3 @@ class Audit:
     slope_change: Estimate | None
     notes: tuple[str, ...]
     setting: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """All fields, and what kind of file this is."""
-        return json.dumps({"kind": KIND, **asdict(self)}, indent=2, ensure_ascii=False, allow_nan=False)
-
-    def write(self, path: str | Path) -> None:
-        """Write the audit as JSON, whole or not at all."""
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        half = target.with_name(target.name + ".part")
-        try:
-            half.write_text(self.to_json() + "\n", encoding="utf-8")
-            half.replace(target)
-        finally:
-            half.unlink(missing_ok=True)
-
-    @classmethod
-    def read(cls, path: str | Path) -> Audit:
-        """An audit from a file that `write` made."""
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-        if not isinstance(values, dict) or values.get("kind") != KIND:
-            raise ValueError(f"{path} is no audit: `evenspan audit` writes one.")
-        return cls.from_dict(values)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Audit:
-        """The inverse of `to_json`, from what it was read to; raises a `ValueError` if it is not that."""
-        from evenspan.auditing.parsing import parse
-
-        return parse(values)
-
-    def __str__(self) -> str:
-        from evenspan.auditing.findings import describe
-
-        return describe(self)

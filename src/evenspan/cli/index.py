@@ -41,7 +41,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--field", default="text", help="the field with the text (default: %(default)s)")
     parser.add_argument(
-        "--id", default="id", help="the field with the id, or @line for file and line (default: %(default)s)"
+        "--id", help="the field with the id, or @line for file and line (default: id, or _id where there is no id)"
     )
     parser.add_argument(
         "--metadata",

@@ -31,8 +31,9 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the report, and say what was left out of it."""
-    from evenspan.report import read_sources, write_report
+    from evenspan.report import check_output, read_sources, write_report
 
+    check_output(options.output)
     material = read_sources(options.sources)
     for path, reason in material.skipped:
         print(f"evenspan: skipped {path}: {reason}", file=sys.stderr)

@@ -7,6 +7,8 @@ import io
 import sys
 from typing import IO, Any
 
+from evenspan.errors import require_extra
+
 COMPRESSED = (".gz", ".zst")
 _BEGINNINGS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
@@ -16,6 +18,7 @@ def decompressed(file: IO[bytes], name: str) -> IO[bytes]:
     if name.lower().endswith(".gz"):
         return gzip.open(file, "rb")  # type: ignore[return-value]
     if name.lower().endswith(".zst"):
+        require_extra("index", "A .zst file", "pyarrow")
         import pyarrow
 
         stream: Any = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
@@ -44,10 +47,10 @@ class _Again(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        found, self._first = self._first[: len(buffer)], self._first[len(buffer) :]
-        if not found:
+        content, self._first = self._first[: len(buffer)], self._first[len(buffer) :]
+        if not content:
             # What there is, not as much as would fit: whoever pipes slowly is not waited for.
             read: Any = getattr(self._file, "read1", self._file.read)
-            found = read(len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
+            content = read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections import deque
 from collections.abc import Iterator
 from typing import IO
@@ -60,16 +61,15 @@ def _fields(header: list[str], cells: list[str]) -> dict[str, str | None]:
 
 def _separator(line: str, text_field: str, separators: str) -> str:
     """That which parts the text from the rest of a header, else that which makes most columns of it."""
-    found: dict[str, list[str]] = {}
-    for one in separators:
+    columns: dict[str, list[str]] = {}
+    for separator in separators:
         try:
-            found[one] = next(csv.reader([line], delimiter=one, strict=True), [])
+            columns[separator] = next(csv.reader([line], delimiter=separator, strict=True), [])
         except csv.Error:
             continue
-    for one, columns in found.items():
-        if text_field in columns:
-            return one
-    return max(found, key=lambda one: len(found[one]), default=separators[0])
+    return max(
+        columns, key=lambda by: math.inf if text_field in columns[by] else len(columns[by]), default=separators[0]
+    )
 
 
 class _Lines:

@@ -77,7 +77,7 @@ class RowRules:
 
     def __post_init__(self) -> None:
         if self.max_chars < 1:
-            raise ValueError(f"max_chars must be at least 1, not {self.max_chars}.")
+            raise ValueError(f"The longest text must have room for at least 1 character, not {self.max_chars}.")
         if self.text_field == self.id_field:
             raise ValueError(f"The text and the id cannot both be read from the field {self.text_field!r}.")
 
@@ -101,12 +101,12 @@ class RowRules:
         if self.id_field == LINE_ID:
             return str(row.place)
         fields = row.fields or {}
-        found = fields.get(self.id_field)
-        if isinstance(found, int) and not isinstance(found, bool):
-            return str(found)
+        value = fields.get(self.id_field)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
         if not _text(fields, self.id_field):
             raise BadRowError("empty id")
-        return str(found)
+        return str(value)
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

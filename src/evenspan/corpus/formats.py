@@ -12,8 +12,10 @@ from typing import IO, Protocol
 from evenspan.corpus.compression import COMPRESSED, decompressed
 from evenspan.corpus.csv_rows import read_csv
 from evenspan.corpus.documents import Place, Row
+from evenspan.errors import require_extra
 
 PLAIN_TEXT = "text"
+LINES = "lines"  # for benchmarks; no format of documents
 _SUFFIXES = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -51,31 +53,38 @@ def file_format(path: Path) -> str | None:
     return _SUFFIXES.get(suffixes[-1]) if suffixes else None
 
 
-def _read_jsonl(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
-    max_chars = source.max_chars
-    for number, line in _lines(file, name, max_chars):
+def _read_lines(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
+    """Every line that is not blank, as the text of its row."""
+    for number, line in _lines(file, name, source.max_chars):
         place, position = Place(name, number), _position(file)
         if line is None:
-            yield Row(place, None, f"text longer than {max_chars:,} characters", position)
+            yield Row(place, None, f"text longer than {source.max_chars:,} characters", position)
             continue
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError:
             yield Row(place, None, "invalid UTF-8", position)
             continue
-        if not text.strip():
+        if text.strip():
+            yield Row(place, {source.text_field: text.rstrip("\r\n")}, None, position)
+
+
+def _read_jsonl(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
+    for row in _read_lines(file, name, source):
+        if row.fields is None:
+            yield row
             continue
         try:
-            fields = json.loads(text)
+            fields = json.loads(row.fields[source.text_field])
         except (ValueError, RecursionError):
-            yield Row(place, None, "no valid JSON", position)
+            yield Row(row.place, None, "no valid JSON", row.position)
             continue
         if isinstance(fields, str):
             fields = {source.text_field: fields}
         if isinstance(fields, dict):
-            yield Row(place, fields, None, position)
+            yield Row(row.place, fields, None, row.position)
         else:
-            yield Row(place, None, "not a JSON object", position)
+            yield Row(row.place, None, "not a JSON object", row.position)
 
 
 def _lines(file: IO[bytes], name: str, max_chars: int) -> Iterator[tuple[int, bytes | None]]:
@@ -101,10 +110,9 @@ def _read_csv(file: IO[bytes], name: str, source: Reading, separators: str | Non
 
 
 def _read_parquet(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError as error:
-        raise ImportError("Parquet files need pyarrow: pip install 'evenspan[index]'.") from error
+    require_extra("index", "A Parquet file", "pyarrow")
+    import pyarrow.parquet as parquet
+
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     try:
@@ -114,7 +122,7 @@ def _read_parquet(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
     rows, there = max(1, opened.metadata.num_rows), opened.schema_arrow.names
     wanted = None
     if source.wanted is not None and source.text_field in there:
-        wanted = [one for one in there if one in (source.text_field, *source.wanted)]
+        wanted = [column for column in there if column in (source.text_field, *source.wanted)]
     for batch in opened.iter_batches(batch_size=_PARQUET_ROWS, columns=wanted):
         for index in range(batch.num_rows):
             number += 1
@@ -151,10 +159,11 @@ def _position(file: IO[bytes]) -> int:
 
 
 READERS: dict[str, Reader] = {
+    LINES: _read_lines,
     "jsonl": _read_jsonl,
     "csv": _read_csv,
     "tsv": functools.partial(_read_csv, separators="\t"),
     "parquet": _read_parquet,
     PLAIN_TEXT: _read_text,
 }
-FORMATS = tuple(READERS)
+FORMATS = tuple(kind for kind in READERS if kind != LINES)

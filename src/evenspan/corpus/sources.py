@@ -13,6 +13,7 @@ from typing import Any
 from evenspan.corpus.compression import standard_input
 from evenspan.corpus.documents import Place, Row
 from evenspan.corpus.formats import FORMATS, PLAIN_TEXT, READERS, file_format
+from evenspan.errors import require_extra
 
 STDIN = "-"
 HUB = "hf:"
@@ -40,8 +41,13 @@ class Source:
     wanted: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.format is not None and self.format not in FORMATS:
+        if self.format is not None and self.format not in READERS:
             raise ValueError(f"There is no format {self.format!r}; there are {', '.join(FORMATS)}.")
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return os.fspath(self.location) if isinstance(self.location, (str, os.PathLike)) else "rows"
 
     def size(self) -> int | None:
         """How many bytes there are to read, None if nobody knows."""
@@ -50,7 +56,7 @@ class Source:
 
     def reads(self, path: Path) -> bool:
         """Whether a file is one of the source's."""
-        return any(path.resolve() == one.resolve() for _, one, _ in self._files() or ())
+        return any(path.resolve() == file.resolve() for _, file, _ in self._files() or ())
 
     def read(self) -> Iterator[Row]:
         """Every row, good or bad, in the same order each time."""
@@ -61,7 +67,7 @@ class Source:
         """The name and the rows of each file, one after the other; what is no file is one part."""
         files = self._files()
         if files is None:
-            yield str(self.location) if isinstance(self.location, str) else "rows", self._read_other()
+            yield self.name, self._read_other()
             return
         done = 0
         for name, path, kind in files:
@@ -90,10 +96,9 @@ class Source:
         else:
             rows: Any = self.location
             for number, fields in enumerate(rows, start=1):
-                if isinstance(fields, Mapping):
-                    yield Row(Place("rows", number), fields)
-                else:
-                    yield Row(Place("rows", number), None, f"a {type(fields).__name__}, not a mapping of fields")
+                usable = isinstance(fields, Mapping)
+                problem = None if usable else f"a {type(fields).__name__}, not a mapping of fields"
+                yield Row(Place(self.name, number), fields if usable else None, problem)
 
     def _files(self) -> list[tuple[str, Path, str]] | None:
         """Name, path and format of each file, None for sources that are no files."""
@@ -104,15 +109,14 @@ class Source:
             return None
         path = Path(text)
         if path.is_dir():
-            indexes = {
-                manifest.parent for manifest in path.rglob(INDEX_MANIFEST)
-            }  # made of what lies here, and no source
-            found = sorted(
+            # An index was made of what lies here, and is no source.
+            indexes = {manifest.parent for manifest in path.rglob(INDEX_MANIFEST)}
+            files = sorted(
                 entry
                 for entry in path.rglob("*")
                 if entry.is_file() and not _hidden(entry, path) and indexes.isdisjoint(entry.parents)
             )
-            return self._of_folder([(entry.relative_to(path).as_posix(), entry) for entry in found], text)
+            return self._of_folder([(entry.relative_to(path).as_posix(), entry) for entry in files], text)
         if path.exists():  # also pipes, which are no plain files
             return [(text, path, self.format or file_format(path) or _refuse(path))]
         matches = sorted(Path(match) for match in glob.glob(text, recursive=True) if Path(match).is_file())
@@ -120,14 +124,13 @@ class Source:
             raise FileNotFoundError(f"There is no file or folder {text!r}, and no file matches it as a pattern.")
         return self._of_folder([(str(match), match) for match in matches], text)
 
-    def _of_folder(self, found: list[tuple[str, Path]], where: str) -> list[tuple[str, Path, str]]:
-        kinds = {name: file_format(path) for name, path in found}
+    def _of_folder(self, files: list[tuple[str, Path]], where: str) -> list[tuple[str, Path, str]]:
         if self.format is not None:
-            chosen = [one for one in found if kinds[one[0]] == self.format] or found
+            chosen = [(name, path) for name, path in files if file_format(path) == self.format] or files
             return [(name, path, self.format) for name, path in chosen]
-        listed = [(name, path, kind) for name, path in found if (kind := kinds[name]) is not None]
+        listed = [(name, path, kind) for name, path in files if (kind := file_format(path)) is not None]
         # A README beside the data is no document.
-        listed = [one for one in listed if not _about(one[1])] or listed
+        listed = [(name, path, kind) for name, path, kind in listed if not _about(path)] or listed
         tables = [name for name, _, kind in listed if kind != PLAIN_TEXT]
         texts = [name for name, _, kind in listed if kind == PLAIN_TEXT]
         if tables and texts:
@@ -156,10 +159,9 @@ def _refuse(path: Path) -> str:
 
 
 def _read_hub(location: str) -> Iterator[Row]:
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise ImportError("Hub datasets need datasets: pip install 'evenspan[index]'.") from error
+    require_extra("index", "A dataset on the hub", "datasets")
+    from datasets import load_dataset
+
     name, _, rest = location.removeprefix(HUB).partition(":")
     if not name:
         raise ValueError(f"{location!r} names no dataset: write hf:OWNER/NAME[:CONFIG[:SPLIT]].")

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PANEL = (4.5, 3.2)  # inches: small enough that letters stay readable when a phone shows it across its whole width
+# Neither a date nor a version: the same figure is the same file.
+_METADATA: dict[str, dict[str, str | None]] = {
+    ".svg": {"Date": None},
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None},
+}
 _STYLE: dict[str, Any] = {
     "axes.edgecolor": palette.MUTED,
     "axes.grid": True,
@@ -67,6 +73,7 @@ class Figure:
         panels: its drawings, side by side where there is room.
         columns: of its data.
         rows: its data.
+        subtitle: what an image must say that stands alone, without its caption.
     """
 
     key: str
@@ -76,6 +83,7 @@ class Figure:
     panels: tuple[Panel, ...]
     columns: tuple[str, ...]
     rows: tuple[tuple[str | float | int | None, ...], ...]
+    subtitle: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,13 +94,19 @@ class Drawing:
     content: str
 
 
+def save_image(figure: Figure, *paths: str | Path) -> None:
+    """Write a figure in the format that each name asks for, such as `.svg` or `.png`."""
+    with _styled(figure.key, letters="path"):
+        drawn = _draw(figure.panels, f"{figure.title}: {figure.subtitle}" if figure.subtitle else figure.title)
+        for path in paths:
+            known = _METADATA.get(Path(path).suffix, {})
+            drawn.savefig(path, dpi=160, metadata=known | {"Title": figure.title} if known else None)
+
+
 def save(figure: Figure, folder: Path) -> None:
     """Write a figure as SVG and PNG, and its data as CSV."""
-    with _styled(figure.key, letters="path"):
-        drawn = _draw(figure.panels, title=figure.title)
-        drawn.savefig(folder / f"{figure.key}.svg", metadata={"Date": None, "Title": figure.title})
-        drawn.savefig(folder / f"{figure.key}.png", dpi=160, metadata={"Software": None})
-    with (folder / f"{figure.key}.csv").open("w", encoding="utf-8", newline="") as file:
+    save_image(figure, folder / f"{figure.key}.svg", folder / f"{figure.key}.png")
+    with (folder / f"{figure.key}.csv").open("w", encoding="utf-8", errors="replace", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(figure.columns)
         writer.writerows(figure.rows)
@@ -128,10 +142,12 @@ def _draw(panels: tuple[Panel, ...], title: str | None = None) -> Any:
     height = max(panel.height for panel in panels) + (0.35 if title else 0)
     canvas = Canvas(figsize=(_PANEL[0] * len(panels), height), layout="constrained")
     axes = canvas.subplots(1, len(panels), squeeze=False)[0]
-    for one, panel in zip(axes, panels, strict=True):
-        panel.draw(one)
-        if title and panel.title:
-            one.set_title(panel.title, color=palette.INK)
+    for place, panel in zip(axes, panels, strict=True):
+        panel.draw(place)
+        if title and panel.title and (legend := place.get_legend()):  # above the axes, where the title would be
+            legend.set_title(panel.title, {"size": 10.5})
+        elif title and panel.title:
+            place.set_title(panel.title, color=palette.INK)
     if title:
         canvas.suptitle(title, fontsize=11.5, fontweight="bold")
     return canvas
@@ -147,8 +163,8 @@ def _for_the_page(svg: str, prefix: str) -> Drawing:
     tags = " ".join(re.findall(r"<[^>]+>", content))
     used = set(re.findall(r"url\(#([^)]+)\)", tags)) | set(re.findall(r'href="#([^"]+)"', tags))
 
-    def change(found: re.Match[str]) -> str:  # tags only: the text between them is not ours
-        tag = found[0].replace("xlink:href=", "href=")
+    def change(match: re.Match[str]) -> str:  # tags only: the text between them is not ours
+        tag = match[0].replace("xlink:href=", "href=")
         tag = re.sub(r' id="([^"]+)"', lambda name: f' id="{prefix}-{name[1]}"' if name[1] in used else "", tag)
         tag = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", tag)
         tag = re.sub(r"font-family: [^;\"]+;? ?", "", tag)

@@ -39,7 +39,7 @@ def variables(*, dark: bool) -> str:
 
 def by_variables(svg: str) -> str:
     """A drawing whose colours are those of the page it stands on."""
-    return re.sub(r"#[0-9a-f]{6}\b", lambda found: _variable(found.group()), svg)
+    return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _variable(colour.group()), svg)
 
 
 def _variable(colour: str) -> str:

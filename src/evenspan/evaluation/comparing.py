@@ -38,7 +38,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedMethod:
     """One method: its figures, and their differences from the baseline's (empty for the baseline itself)."""
 
     method: str
@@ -53,7 +53,7 @@ class Comparison:
 
     benchmark: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedMethod, ...]
     notes: tuple[str, ...] = field(default=())
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ class Comparison:
         header = ["method", *self.columns, *(["vectors/document"] if many else [])]
         return [header, *(self._row(row, many) for row in self.rows)]
 
-    def _row(self, row: Row, many: bool) -> list[str]:
+    def _row(self, row: ComparedMethod, many: bool) -> list[str]:
         cells = [row.method]
         for name in self.columns:
             value = row.figures.get(name)
@@ -170,13 +170,13 @@ def _queries(result: EvaluationResult) -> list[tuple[str, str]]:
     return [(row.collection, row.query) for row in result.per_query]
 
 
-def _compared(result: EvaluationResult, base: EvaluationResult) -> Row:
+def _compared(result: EvaluationResult, base: EvaluationResult) -> ComparedMethod:
     figures: dict[str, float | None] = {f"nDCG@10 {name}": group.ndcg for name, group in result.groups.items()}
     figures |= {"nDCG@10": result.ndcg, "Recall@10": result.recall}
     if result.psi is not None:
         figures |= {"HM": result.harmonic_mean, "PSI": result.psi}
     differences = {} if result is base else {name: _difference(name, result, base) for name in figures}
-    return Row(result.method, figures, differences, result.vectors_per_document)
+    return ComparedMethod(result.method, figures, differences, result.vectors_per_document)
 
 
 def _difference(name: str, result: EvaluationResult, base: EvaluationResult) -> Difference:
@@ -193,20 +193,20 @@ def _difference(name: str, result: EvaluationResult, base: EvaluationResult) -> 
             sides.append([_values(grouped[group_name], measure.lower())])
         else:
             sides.append(overall_parts(side.scoring, grouped, side.per_query, measure.lower()))
-    ours, theirs = sides
+    own, others = sides
     if name in ("HM", "PSI"):
-        figure = harmonic_mean if name == "HM" else position_sensitivity
-    elif len(ours) == 1:  # a mean of queries has a test; a mean of means, as HM and PSI, has its interval
-        p_value = paired_p_value(ours[0], theirs[0])
+        summary = harmonic_mean if name == "HM" else position_sensitivity
+    elif len(own) == 1:  # a mean of queries has a test; a mean of means, as HM and PSI, has its interval
+        p_value = paired_p_value(own[0], others[0])
 
     def statistic(groups: list[Any]) -> Any:
-        return figure(means(groups)) if name in ("HM", "PSI") else overall_mean(groups)
+        return summary(means(groups)) if name in ("HM", "PSI") else overall_mean(groups)
 
-    span = paired_interval(ours, theirs, statistic, resamples, seed)
+    span = paired_interval(own, others, statistic, resamples, seed)
     apart = span is not None and not span[0] <= 0 <= span[1]
     significant = apart if p_value is None else p_value < SIGNIFICANT
-    enough = min(len(values) for values in ours) >= FEW
-    return Difference(float(statistic(ours) - statistic(theirs)), p_value, span, significant and enough)
+    enough = min(len(values) for values in own) >= FEW
+    return Difference(float(statistic(own) - statistic(others)), p_value, span, significant and enough)
 
 
 def _values(rows: Sequence[QueryScore], measure: str) -> np.ndarray[Any, np.dtype[np.float64]]:

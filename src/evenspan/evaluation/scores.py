@@ -81,6 +81,11 @@ class EvaluationResult:
     setting: Mapping[str, Any]
     per_query: tuple[QueryScore, ...] = field(repr=False, default=())
 
+    @property
+    def ranking_score(self) -> float:
+        """What methods are ranked by: HM, or nDCG@10 where a benchmark has no positions."""
+        return self.ndcg if self.harmonic_mean is None else self.harmonic_mean
+
     def to_dict(self, per_query: bool = True) -> dict[str, Any]:
         """All fields as JSON-ready values."""
         values = asdict(self)

@@ -9,18 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow
 from numpy.typing import NDArray
 
 from evenspan.corpus.documents import BadRowError, Document
 
 Columns = dict[str, str]  # name and type, one of TYPES
-TYPES: dict[str, Any] = {
-    "bool": pyarrow.bool_(),
-    "int": pyarrow.int64(),
-    "float": pyarrow.float64(),
-    "str": pyarrow.string(),
-}
+TYPES = {"bool": "bool", "int": "int64", "float": "double", "str": "string"}  # and what Arrow calls them
 _PYTHON = {"bool": bool, "int": int, "float": (int, float), "str": str}
 RESERVED = ("id", "text", "vector", "key", "digest", "score")
 _MOST = 200
@@ -65,7 +59,7 @@ def widen(columns: Columns, metadata: Mapping[str, Any]) -> None:
         columns[name] = kind
     if len(columns) > _MOST:
         raise ValueError(
-            f"The rows have more than {_MOST} different fields besides text and id: name those to keep with metadata."
+            f"The rows have more than {_MOST} different fields besides text and id: name the metadata to keep."
         )
 
 
@@ -75,7 +69,7 @@ def fit(columns: Columns, document: Document) -> dict[str, Any]:
     for field, value in document.metadata.items():
         name = column_name(field)
         if name in values:
-            raise BadRowError(f"two fields share the column {name!r}: name the one to keep with metadata")
+            raise BadRowError(f"two fields share the column {name!r}: name the metadata to keep")
         if name not in columns:
             widen(columns, {field: value})
         kind = columns[name]
@@ -100,7 +94,16 @@ def _read(value: Any, kind: str, field: str) -> Any:
                 return number
     except (KeyError, ValueError):
         pass
-    raise BadRowError(f"field {field!r} is no {kind}, which its column is (say its type with metadata)")
+    raise BadRowError(
+        f"field {field!r} is no {kind}, which its column is (its type can be given with the metadata to keep)"
+    )
+
+
+def arrow_type(kind: str) -> Any:
+    """The Arrow type of a column type."""
+    import pyarrow
+
+    return pyarrow.type_for_alias(TYPES[kind])
 
 
 def table(
@@ -112,26 +115,28 @@ def table(
     keep_text: bool = True,
 ) -> Any:
     """The documents of a shard, without vectors, as an Arrow table."""
-    arrays: dict[str, Any] = {"id": pyarrow.array([one.id for one in documents], pyarrow.string())}
+    import pyarrow
+
+    arrays: dict[str, Any] = {"id": pyarrow.array([document.id for document in documents], pyarrow.string())}
     if keep_text:
         # Offsets of 32 bits would limit the texts of a shard to 2 GiB.
-        arrays["text"] = pyarrow.array([one.text for one in documents], pyarrow.large_string())
+        arrays["text"] = pyarrow.array([document.text for document in documents], pyarrow.large_string())
     arrays["digest"] = pyarrow.array(digests, pyarrow.binary(16))
     for name, kind in columns.items():
-        arrays[name] = pyarrow.array([one.get(name) for one in values], TYPES[kind])
+        arrays[name] = pyarrow.array([metadata.get(name) for metadata in values], arrow_type(kind))
     return pyarrow.table(arrays)
 
 
 def with_vectors(documents: Any, vectors: NDArray[np.float32]) -> Any:
     """The same table with a column of vectors."""
+    import pyarrow
+
     flat = pyarrow.array(np.ascontiguousarray(vectors, dtype=np.float32).reshape(-1))
     return documents.append_column("vector", pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1]))
 
 
-def vectors_of(found: Any) -> NDArray[np.float32]:
-    """The vectors of an Arrow table or batch with such a column."""
-    column = found.column("vector")
-    chunks = column.chunks if isinstance(column, pyarrow.ChunkedArray) else [column]
-    if not len(column):
-        return np.empty((0, column.type.list_size), dtype=np.float32)
-    return np.concatenate([chunk.flatten().to_numpy().reshape(len(chunk), -1) for chunk in chunks])
+def vectors_of(rows: Any) -> NDArray[np.float32]:
+    """The vectors of an Arrow table with such a column."""
+    column = rows.column("vector").combine_chunks()
+    vectors: NDArray[np.float32] = column.flatten().to_numpy().reshape(len(column), column.type.list_size)
+    return vectors

@@ -8,9 +8,10 @@ values as parameters.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 Value = str | int | float | bool
@@ -25,13 +26,14 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _COMPARISONS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_VALUES = {"str": "text in 'single quotes'", "bool": "true or false", "int": "a whole number", "float": "a number"}
 _KEYWORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
 _DEEPEST = 20
 _MOST = 200
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ColumnComparison:
     """A column, one of `=`, `!=`, `<`, `<=`, `>`, `>=`, and a value."""
 
     column: str
@@ -62,22 +64,14 @@ class Not:
 
 
 @dataclass(frozen=True)
-class Both:
-    """Both parts."""
+class Joined:
+    """All of the parts (`and`), or at least one (`or`)."""
 
-    left: Filter
-    right: Filter
-
-
-@dataclass(frozen=True)
-class Either:
-    """At least one of both parts."""
-
-    left: Filter
-    right: Filter
+    word: str
+    parts: tuple[Filter, ...]
 
 
-Filter = Comparison | OneOf | IsNull | Not | Both | Either
+Filter = ColumnComparison | OneOf | IsNull | Not | Joined
 
 
 def parse(text: str, columns: Mapping[str, str]) -> Filter:
@@ -85,7 +79,7 @@ def parse(text: str, columns: Mapping[str, str]) -> Filter:
 
     Example:
         >>> parse("year >= 2020", {"year": "int"})
-        Comparison(column='year', sign='>=', value=2020)
+        ColumnComparison(column='year', sign='>=', value=2020)
     """
     return _Parser(text, {"id": "str", **columns}).whole()
 
@@ -108,35 +102,35 @@ class _Parser:
             end = match.end()
 
     def whole(self) -> Filter:
-        found = self._either()
+        parsed = self._either()
         if self._at < len(self._tokens):
             raise self._wrong(f"did not expect {self._tokens[self._at][1]!r}")
-        return found
+        return parsed
 
     def _either(self) -> Filter:
-        found = self._both()
-        while self._take("keyword", "or"):
-            found = Either(found, self._both())
-        return found
+        return self._joined("or", lambda: self._joined("and", self._part))
 
-    def _both(self) -> Filter:
-        found = self._one()
-        while self._take("keyword", "and"):
-            found = Both(found, self._one())
-        return found
+    def _joined(self, word: str, part: Callable[[], Filter]) -> Filter:
+        operands = [part()]
+        while self._take("keyword", word):
+            operands.append(part())
+        if len(operands) == 1:
+            return operands[0]
+        alike = (each.parts if isinstance(each, Joined) and each.word == word else (each,) for each in operands)
+        return Joined(word, tuple(itertools.chain(*alike)))
 
-    def _one(self) -> Filter:
+    def _part(self) -> Filter:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise self._wrong(f"more than {_DEEPEST} levels deep")
         try:
             if self._take("keyword", "not"):
-                part = self._one()
+                part = self._part()
                 return part.part if isinstance(part, Not) else Not(part)
             if self._take("sign", "("):
-                found = self._either()
+                part = self._either()
                 self._need("sign", ")")
-                return found
+                return part
             return self._comparison()
         finally:
             self._depth -= 1
@@ -158,12 +152,12 @@ class _Parser:
             while self._take("sign", ","):
                 values.append(self._value(column))
             self._need("sign", ")")
-            found = OneOf(column, tuple(values))
-            return Not(found) if negated else found
+            one_of = OneOf(column, tuple(values))
+            return Not(one_of) if negated else one_of
         kind, word = self._next("a comparison")
         if kind != "sign" or word not in _COMPARISONS:
             raise self._wrong(f"after {column!r} one of =, !=, <, <=, >, >=, in, is must follow, not {word!r}")
-        return Comparison(column, _COMPARISONS[word], self._value(column))
+        return ColumnComparison(column, _COMPARISONS[word], self._value(column))
 
     def _column(self) -> str:
         kind, word = self._next("a column")
@@ -187,10 +181,7 @@ class _Parser:
             if -(2**63) <= int(word) < 2**63:
                 return int(word)
             raise self._wrong(f"{word} does not fit 64 bits")
-        wanted = {"str": "text in 'single quotes'", "bool": "true or false", "int": "a whole number"}.get(
-            expected, "a number"
-        )
-        raise self._wrong(f"{column!r} is compared with {wanted}, not {word!r}")
+        raise self._wrong(f"{column!r} is compared with {_VALUES[expected]}, not {word!r}")
 
     def _peek(self) -> tuple[str, str] | None:
         return self._tokens[self._at] if self._at < len(self._tokens) else None
@@ -210,8 +201,8 @@ class _Parser:
 
     def _need(self, kind: str, word: str) -> None:
         if not self._take(kind, word):
-            found = self._peek()
-            raise self._wrong(f"expected {word!r}, not {'the end' if found is None else repr(found[1])}")
+            token = self._peek()
+            raise self._wrong(f"expected {word!r}, not {'the end' if token is None else repr(token[1])}")
 
     def _wrong(self, problem: str) -> ValueError:
         return ValueError(

@@ -9,11 +9,13 @@ from typing import Any
 from evenspan.encoding import Encoder
 from evenspan.indexing.columns import with_vectors
 from evenspan.indexing.plan import Shard
-from evenspan.indexing.progress import Progress
+from evenspan.indexing.progress import IndexProgress
 from evenspan.indexing.stores.base import Store
 
 
-def run_local(shards: Iterator[Shard], encoder: Encoder, store: Store, progress: Progress, *, keep_text: bool) -> None:
+def run_local(
+    shards: Iterator[Shard], encoder: Encoder, store: Store, progress: IndexProgress, *, keep_text: bool
+) -> None:
     """Encode, write and commit every shard, in order."""
     writer = store.writer()
 

@@ -6,21 +6,19 @@ left over from a run that died, and is removed by the next.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from evenspan.corpus.sources import INDEX_MANIFEST
+from evenspan.indexing.ids import id_digest
 
-# What begins with an underscore is passed over by whoever reads a folder of Parquet files.
 MANIFEST = INDEX_MANIFEST
-LOCK = "_lock.sqlite"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS shards (
@@ -43,12 +41,7 @@ class Written:
     digest: str
 
 
-def name_digest(name: str) -> bytes:
-    """What stands for an id: of one size, whatever the id contains."""
-    return hashlib.blake2b(name.encode(), digest_size=16).digest()
-
-
-class Catalogue:
+class Manifest:
     """An open manifest."""
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
@@ -57,7 +50,7 @@ class Catalogue:
             raise FileNotFoundError(f"There is no index in {folder}: it has no {MANIFEST}.")
         # One thread looks documents up while another commits a shard.
         self._turn = threading.RLock()
-        with self._said():
+        with self._named_errors():
             self._database = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA synchronous = FULL")
             if not read_only:
@@ -65,9 +58,8 @@ class Catalogue:
 
     def get(self, name: str) -> Any:
         """A setting, None if it was never set."""
-        with self._said():
-            found = self._database.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
-        return None if found is None else json.loads(found[0])
+        rows = self._ask("SELECT value FROM settings WHERE name = ?", name)
+        return json.loads(rows[0][0]) if rows else None
 
     def put(self, **values: Any) -> None:
         """Set some settings, all or none."""
@@ -85,73 +77,62 @@ class Catalogue:
 
     def digests(self, names: Sequence[str]) -> list[bytes | None]:
         """The content digest of each document, None for one that is not there."""
-        return [None if found is None else found[0] for found in self._documents(names)]
+        return [None if document is None else document[0] for document in self._documents(names)]
 
     def keys(self, names: Sequence[str]) -> list[int | None]:
         """The key of each document's live row."""
-        return [None if found is None else found[1] for found in self._documents(names)]
+        return [None if document is None else document[1] for document in self._documents(names)]
 
     def _documents(self, names: Sequence[str]) -> list[tuple[bytes, int] | None]:
-        wanted = [name_digest(name) for name in names]
-        found: dict[bytes, tuple[bytes, int]] = {}
-        with self._said():
-            for start in range(0, len(wanted), _ASKED):
-                part = wanted[start : start + _ASKED]
-                marks = ",".join("?" * len(part))
-                rows = self._database.execute(f"SELECT * FROM documents WHERE name IN ({marks})", part)  # noqa: S608
-                found.update((name, (digest, key)) for name, digest, key in rows)
-        return [found.get(name) for name in wanted]
+        wanted = [id_digest(name) for name in names]
+        documents: dict[bytes, tuple[bytes, int]] = {}
+        for start in range(0, len(wanted), _ASKED):
+            part = wanted[start : start + _ASKED]
+            marks = ",".join("?" * len(part))
+            rows = self._ask(f"SELECT * FROM documents WHERE name IN ({marks})", *part)  # noqa: S608
+            documents.update((name, (digest, key)) for name, digest, key in rows)
+        return [documents.get(name) for name in wanted]
 
     def commit(
-        self, written: Written, documents: Sequence[tuple[str, bytes]], replaced: Sequence[Written] = ()
+        self, written: Written, documents: Sequence[tuple[str, bytes]], replaced: Written | None = None
     ) -> list[int]:
-        """Make a shard count, in place of others if it holds what is left of them; returns the keys it outdates."""
+        """Make a shard count, in place of another if it holds what is left of it; returns the keys it outdates."""
         before = [key for key in self.keys([name for name, _ in documents]) if key is not None]
         with self._transaction():
-            self._database.execute(
-                "INSERT INTO shards VALUES (?, ?, ?, ?, ?)",
-                (written.number, written.file, written.rows, written.bytes, written.digest),
-            )
+            self._database.execute("INSERT INTO shards VALUES (?, ?, ?, ?, ?)", astuple(written))
+            first = written.number * ROWS
             self._database.executemany(
                 "INSERT OR REPLACE INTO documents VALUES (?, ?, ?)",
-                (
-                    (name_digest(name), digest, written.number * ROWS + row)
-                    for row, (name, digest) in enumerate(documents)
-                ),
+                ((id_digest(name), digest, first + row) for row, (name, digest) in enumerate(documents)),
             )
-            for shard in replaced:
-                self._database.execute("DELETE FROM shards WHERE number = ?", (shard.number,))
+            if replaced is not None:
+                self._database.execute("DELETE FROM shards WHERE number = ?", (replaced.number,))
         return before
 
     def shards(self) -> list[Written]:
         """All committed shards, in order."""
-        with self._said():
-            return [Written(*row) for row in self._database.execute("SELECT * FROM shards ORDER BY number")]
+        return [Written(*row) for row in self._ask("SELECT * FROM shards ORDER BY number")]
 
     def live(self, number: int) -> set[int]:
         """The rows of a shard that no later shard has replaced."""
-        with self._said():
-            found = self._database.execute(
-                "SELECT key FROM documents WHERE key >= ? AND key < ?", (number * ROWS, (number + 1) * ROWS)
-            )
-            return {key - number * ROWS for (key,) in found}
+        first = number * ROWS
+        rows = self._ask("SELECT key FROM documents WHERE key >= ? AND key < ?", first, first + ROWS)
+        return {key - first for (key,) in rows}
 
     def live_counts(self) -> dict[int, int]:
         """How many live rows each shard has."""
-        with self._said():
-            return dict(self._database.execute(f"SELECT key / {ROWS}, count(*) FROM documents GROUP BY 1"))  # noqa: S608
+        return dict(self._ask(f"SELECT key / {ROWS}, count(*) FROM documents GROUP BY 1"))  # noqa: S608
 
     def forget_shard(self, number: int) -> None:
         """Drop a shard and the documents in it, which a run will then find missing."""
         with self._transaction():
-            self._database.execute(
-                "DELETE FROM documents WHERE key >= ? AND key < ?", (number * ROWS, (number + 1) * ROWS)
-            )
+            first = number * ROWS
+            self._database.execute("DELETE FROM documents WHERE key >= ? AND key < ?", (first, first + ROWS))
             self._database.execute("DELETE FROM shards WHERE number = ?", (number,))
 
     def reconcile(self, present: Iterable[Sequence[int]]) -> Iterator[list[int]]:
         """Compare with the keys that a table has: forgets documents that are not there, yields keys that do not count."""
-        with self._said():
+        with self._named_errors():
             self._database.execute("PRAGMA temp_store = FILE")
             self._database.execute("CREATE TEMP TABLE present (key INTEGER PRIMARY KEY)")
             self._database.execute("CREATE TEMP TABLE wanted (key INTEGER PRIMARY KEY)")
@@ -162,24 +143,27 @@ class Catalogue:
                     self._database.execute("INSERT INTO wanted SELECT key FROM documents")
                     self._database.execute("DELETE FROM documents WHERE key NOT IN (SELECT key FROM present)")
                 strays = self._database.execute("SELECT key FROM present WHERE key NOT IN (SELECT key FROM wanted)")
-                while some := strays.fetchmany(_ASKED):
-                    yield [key for (key,) in some]
+                while rows := strays.fetchmany(_ASKED):
+                    yield [key for (key,) in rows]
             finally:
                 self._database.execute("DROP TABLE IF EXISTS present")
                 self._database.execute("DROP TABLE IF EXISTS wanted")
 
     def count(self) -> int:
         """How many documents there are."""
-        with self._said():
-            return int(self._database.execute("SELECT count(*) FROM documents").fetchone()[0])
+        return int(self._ask("SELECT count(*) FROM documents")[0][0])
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
 
+    def _ask(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._named_errors():
+            return self._database.execute(statement, values).fetchall()
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._said():
+        with self._named_errors():
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -190,7 +174,7 @@ class Catalogue:
                 raise
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
+    def _named_errors(self) -> Iterator[None]:
         """Errors of SQLite, with the file they are about."""
         try:
             with self._turn:
@@ -199,44 +183,3 @@ class Catalogue:
             raise OSError(f"{self.path}: {error}. Once that is mended, the same command goes on.") from error
         except sqlite3.DatabaseError as error:
             raise RuntimeError(f"{self.path} is damaged ({error}): start the index over with --replace.") from error
-
-
-class Lock:
-    """Keeps a second run out of a folder; the system lets go of it when the process dies."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            self._database = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None, check_same_thread=False)
-        except sqlite3.Error as error:
-            raise OSError(f"Cannot write to {folder}: {error}.") from error
-        try:
-            self._database.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
-            self._database.close()
-            if "locked" not in str(error):
-                raise OSError(f"Cannot lock {folder}: {error}.") from error
-            raise RuntimeError(f"Another run is writing to {folder}: wait for it, or stop it.") from None
-
-    def release(self) -> None:
-        """Let others in."""
-        self._database.close()
-
-
-class Seen:
-    """The ids that a run has met, on disk: a million of them take no memory."""
-
-    def __init__(self) -> None:
-        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)  # a temporary file
-        self._database.execute("PRAGMA synchronous = OFF")
-        self._database.execute("PRAGMA journal_mode = OFF")
-        self._database.execute("PRAGMA cache_size = -32768")
-        self._database.execute("CREATE TABLE seen (name BLOB PRIMARY KEY) WITHOUT ROWID")
-        self._database.execute("BEGIN")
-
-    def add(self, name: str) -> bool:
-        """Whether an id is new."""
-        return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (name_digest(name),)).rowcount == 1
-
-    def close(self) -> None:
-        """Remove the file."""
-        self._database.close()

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from evenspan.corpus.documents import BadRowError, Document, Row, RowRules
 from evenspan.encoding import Encoder
 from evenspan.indexing.columns import Columns, fit, table, widen
-from evenspan.indexing.manifest import Seen
+from evenspan.indexing.ids import SeenIds
+from evenspan.indexing.reading import next_rows
 from evenspan.indexing.rejects import Rejects
 from evenspan.indexing.stores.base import Store
 
-_ROWS = 1000  # looked up at a time; the first of them also settle the types of columns
-_CHARACTERS = 8_000_000  # likewise
 _SHARD_CHARACTERS = 32_000_000
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ class Shard:
         return table(self.documents, self.digests, self.values, self.columns, keep_text=keep_text)
 
 
-class Plan:
+class IndexPlan:
     """Goes through a source once; counts what it leaves out."""
 
     def __init__(self, rules: RowRules, store: Store, rejects: Rejects, encoder: Encoder, size: ShardSize) -> None:
@@ -76,14 +72,14 @@ class Plan:
         self.unchanged = 0
         self.position = 0
 
-    def shards(self, rows: Iterable[Row]) -> Iterator[Shard]:
+    def shards(self, rows: Iterator[Row]) -> Iterator[Shard]:
         """Every shard that has to be encoded, in order; the last one may be small."""
-        shard, seen, remaining = Shard(), Seen(), iter(rows)
+        shard, seen = Shard(), SeenIds()
         settled = self._store.count() > 0  # the first rows of a new index show what its columns hold
         given = dict(self.columns)
         try:
-            while chunk := _chunk(remaining):
-                documents = [found for row in chunk if (found := self._document(row, seen)) is not None]
+            while chunk := next_rows(rows):
+                documents = [document for row in chunk if (document := self._document(row, seen)) is not None]
                 positions = {row.place: row.position for row in chunk}
                 self._rejects.seen(len(chunk))
                 if not settled:
@@ -105,7 +101,7 @@ class Plan:
         finally:
             seen.close()
 
-    def _document(self, row: Row, seen: Seen) -> Document | None:
+    def _document(self, row: Row, seen: SeenIds) -> Document | None:
         name = None
         try:
             document = self._rules.document(row)
@@ -147,63 +143,3 @@ class Plan:
     def _cut(self, shard: Shard) -> Shard:
         shard.columns, shard.position = dict(self.columns), self.position
         return shard
-
-
-def _chunk(rows: Iterator[Row]) -> list[Row]:
-    """The next rows: few enough to hold, however long they are."""
-    found: list[Row] = []
-    characters = 0
-    for row in rows:
-        found.append(row)
-        characters += sum(len(value) for value in (row.fields or {}).values() if isinstance(value, str))
-        if len(found) == _ROWS or characters >= _CHARACTERS:
-            break
-    return found
-
-
-class Prefetched(Iterator[Item]):
-    """Runs an iterator in a thread of its own, one item ahead: reading goes on while the model computes."""
-
-    def __init__(self, items: Iterator[Item]) -> None:
-        self._queue: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=1)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(items,), daemon=True)
-        self._thread.start()
-
-    def __next__(self) -> Item:
-        kind, value = self._queue.get()
-        if kind == "item":
-            item: Item = value
-            return item
-        self._queue.put((kind, value))  # for whoever asks again
-        if kind == "error":
-            raise value
-        raise StopIteration
-
-    def close(self) -> None:
-        """Stop the thread and wait for it, unless it waits itself, for a pipe that nobody writes to."""
-        self._stopped.set()
-        self._thread.join(timeout=10)
-
-    def _run(self, items: Iterator[Item]) -> None:
-        try:
-            for item in items:
-                if not self._offer("item", item):
-                    break
-            else:
-                self._offer("end", None)
-        except BaseException as error:
-            self._offer("error", error)
-        finally:
-            close = getattr(items, "close", None)
-            if close is not None:
-                close()
-
-    def _offer(self, kind: str, value: Any) -> bool:
-        while not self._stopped.is_set():
-            try:
-                self._queue.put((kind, value), timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from evenspan.corpus.documents import Place, kind_of
@@ -17,8 +16,6 @@ class Rejects:
     """A file with one JSON object for each row that was skipped; it is made when there is something to write."""
 
     def __init__(self, path: Path, max_share: float) -> None:
-        if not 0.0 <= max_share <= 1.0:
-            raise ValueError(f"max_rejects is a share and must lie in [0, 1], not {max_share}.")
         self.path, self.max_share = path, max_share
         self.reasons: Counter[str] = Counter()
         self.rows = 0
@@ -40,22 +37,17 @@ class Rejects:
         bad = sum(self.reasons.values())
         if (last or self.rows >= _FEW) and bad > self.max_share * self.rows:
             self.close()
-            kinds = ", ".join(f"{reason}: {count:,}" for reason, count in self.reasons.most_common(3))
             raise RuntimeError(
-                f"{bad:,} of {self.rows:,} rows could not be used ({kinds}), more than the share of {self.max_share} "
-                f"that is allowed. See {self.path}; what is indexed stays. Mend the rows, or allow more with max_rejects."
+                f"{self}, more than the share of {self.max_share} that is allowed. See {self.path}; what is indexed "
+                "stays. Mend the rows, or allow more rejects."
             )
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{reason}: {count:,}" for reason, count in self.reasons.most_common(3))
+        return f"{sum(self.reasons.values()):,} of {self.rows:,} rows could not be used ({kinds})"
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def __enter__(self) -> Rejects:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

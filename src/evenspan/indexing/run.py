@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,55 +13,20 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
-from evenspan.corpus.documents import RowRules
-from evenspan.corpus.sources import Source
 from evenspan.encoding import BATCH_TOKENS, Encoder
-from evenspan.indexing.columns import parse_metadata
 from evenspan.indexing.local import run_local
-from evenspan.indexing.plan import Plan, Prefetched, ShardSize
-from evenspan.indexing.progress import Progress
+from evenspan.indexing.options import EncodingOptions
+from evenspan.indexing.plan import IndexPlan, ShardSize
+from evenspan.indexing.prefetch import Prefetched
+from evenspan.indexing.progress import IndexProgress
+from evenspan.indexing.reading import SourceRows
 from evenspan.indexing.rejects import Rejects
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
-from evenspan.indexing.stores import open_store
+from evenspan.indexing.stores import locate_store
 from evenspan.indexing.stores.base import Store
 from evenspan.indexing.summary import IndexSummary
 from evenspan.models.calibrating import calibrated, calibration_of, uncalibrated
 from evenspan.models.loading import load
-
-ENGINES = ("local", "ray")
-
-
-@dataclass(frozen=True)
-class IndexOptions:
-    """How to read, encode and write; see `index`."""
-
-    field: str = "text"
-    id_field: str = "id"
-    metadata: Sequence[str] | None = None
-    source_format: str | None = None
-    batch_tokens: int = BATCH_TOKENS
-    document_prompt: str | None = None
-    query_prompt: str | None = None
-    keep_text: bool = True
-    replace: bool = False
-    table: str | None = None
-    rejects: str | os.PathLike[str] | None = None
-    max_rejects: float = 0.1
-    max_chars: int = 10_000_000
-    shard: ShardSize = ShardSize()
-    engine: str = "local"
-    address: str | None = None
-    workers: int | None = None
-    device: str | None = None
-    progress: bool = True
-
-    def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {self.engine!r}.")
-        if self.engine == "local" and (self.address is not None or self.workers is not None):
-            raise ValueError("address and workers are for engine='ray'.")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be at least 1, not {self.workers}.")
 
 
 def index(
@@ -69,97 +34,158 @@ def index(
     source: str | os.PathLike[str] | Iterable[Mapping[str, Any]],
     store: str | os.PathLike[str],
     calibration: Calibration | str | None = None,
-    **options: Any,
-) -> IndexSummary:
+    *,
+    field: str = "text", id_field: str | None = None, metadata: Sequence[str] | None = None,
+    source_format: str | None = None, max_chars: int = 10_000_000,
+    batch_tokens: int = BATCH_TOKENS, document_prompt: str | None = None, query_prompt: str | None = None,
+    keep_text: bool = True, replace: bool = False, table: str | None = None, shard: ShardSize = ShardSize(),
+    rejects: str | os.PathLike[str] | None = None, max_rejects: float = 0.1,
+    engine: str = "local", address: str | None = None, workers: int | None = None,
+    device: str | None = None, progress: bool = True,
+) -> IndexSummary:  # fmt: skip
     """Encode the documents of a source, calibrated, into a store; nothing is lost and nothing doubled.
 
     After a crash the same call goes on from the last committed shard. Called again later, it adds new documents and
-    replaces changed ones; documents are told apart by their ids.
+    replaces changed ones, told apart by their ids. An index of another model or calibration is refused.
 
     Args:
-        model: a folder, a name on the hub, `miniature:cls`, or a model; a model is left as it was.
+        model: a folder, a name on the hub, `miniature:cls`, or a model, which is left as it was.
         source: a file (JSONL, CSV, TSV, Parquet, text; also .gz and .zst), a folder, a glob, `-` for standard input,
             `hf:OWNER/NAME[:CONFIG[:SPLIT]]`, or rows as mappings.
         store: a folder (LanceDB), `parquet:FOLDER`, or `postgresql://…`.
-        calibration: by default the one that the model was saved with, or else `Calibration()`; `"none"` for the plain model.
-        **options: the fields of `IndexOptions`:
-            `field`, `id_field` — where the text and the id are (`id_field="@line"`: file and line);
-            `metadata` — the fields to keep, `["lang", "year:int"]` (default: all);
-            `source_format` — jsonl, csv, tsv, parquet or text, where the name does not say;
-            `batch_tokens` — tokens in a batch, padding included;
-            `document_prompt`, `query_prompt` — in place of the model's own;
-            `keep_text` — whether the store holds the texts; `replace` — start the index over;
-            `table` — in PostgreSQL; `rejects`, `max_rejects`, `max_chars` — what is skipped, and where it is written;
-            `shard` — `ShardSize(documents, tokens)`; `engine`, `address`, `workers` — `"ray"` for more than one machine;
-            `device`, `progress`.
-
-    Raises:
-        ValueError: if the index was made with another model or calibration, with both side by side.
+        calibration: by default the one that the model was saved with, or `Calibration()`; `"none"` for the plain model.
+        field: the field of the text.
+        id_field: the field of the id, or `"@line"` for file and line; by default `id`, or `_id` where there is no `id`.
+        metadata: the other fields to keep, such as `["lang", "year:int"]`; by default all.
+        source_format: jsonl, csv, tsv, parquet or text, where the name does not say.
+        max_chars: longer texts are skipped.
+        batch_tokens: tokens in a batch, padding included.
+        document_prompt: in place of the model's own.
+        query_prompt: in place of the model's own.
+        keep_text: whether the store holds the texts.
+        replace: whether to start the index over.
+        table: in PostgreSQL; by default `evenspan`.
+        shard: how many documents and tokens are committed at a time.
+        rejects: a file for the rows that are skipped, with the reasons; by default beside the index.
+        max_rejects: a larger share of such rows stops the run.
+        engine: `"local"`, or `"ray"` for more than one GPU or machine.
+        address: of a Ray cluster; by default one is started.
+        workers: processes of Ray that encode; by default one for each GPU, or for two CPUs.
+        device: where the model computes.
+        progress: whether a bar shows how far it is, in a terminal.
 
     Example:
         >>> index("BAAI/bge-m3", "corpus.jsonl.gz", "my-index")  # doctest: +SKIP
     """
-    chosen = IndexOptions(**options)
-    rules_metadata, types = (None, {}) if chosen.metadata is None else parse_metadata(chosen.metadata)
-    rules = RowRules(chosen.field, chosen.id_field, rules_metadata, chosen.max_chars)
-    reader = Source(source, chosen.source_format, chosen.field, chosen.id_field, chosen.max_chars)
-    size = reader.size()  # a source that is not there is refused before a model is loaded
-    name, loaded = _model(model, chosen)
-    setting = _calibration(loaded, calibration)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(uncalibrated(loaded) if setting is None else calibrated(loaded, setting))
-        encoder = Encoder(loaded, prompt=chosen.document_prompt, batch_tokens=chosen.batch_tokens)
+    options = EncodingOptions(engine, address, workers, device, document_prompt, query_prompt, batch_tokens, keep_text)
+    opening = locate_store(store, write=True, replace=replace, table=table)
+    rows = SourceRows(source, source_format, field, id_field, metadata, max_chars)
+    run = _Run(options, opening, rows, rejects, max_rejects, shard, progress)
+    with _encoder(model, calibration, options) as (encoder, settings):
+        return run.index(encoder, settings)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One call of `index`: what can be checked before a model is loaded has been."""
+
+    options: EncodingOptions
+    opening: Callable[[], Store]
+    rows: SourceRows
+    rejects: str | os.PathLike[str] | None
+    max_rejects: float
+    size: ShardSize
+    progress: bool
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.max_rejects <= 1.0:
+            raise ValueError(f"The share of rows that may be rejected must lie in [0, 1], not {self.max_rejects}.")
+
+    def index(self, encoder: Encoder, settings: IndexSettings) -> IndexSummary:
+        """Open the store, and encode what is new."""
+        with contextlib.closing(self.opening()) as store:
+            try:
+                self._start(store, settings)
+                path = store.rejects_path() if self.rejects is None else Path(self.rejects)
+                self.rows.refuse(path)
+                with contextlib.closing(Rejects(path, self.max_rejects)) as rejects:
+                    return self._fill(store, rejects, encoder, settings)
+            except BaseException:
+                store.discard()
+                raise
+
+    def _start(self, store: Store, settings: IndexSettings) -> None:
+        """Make a new index, or make sure that the one that is there fits."""
+        stored = store.settings()
+        if stored is None:
+            store.start(settings)
+        else:
+            settings.check_same(stored, store.location)
+            if self.options.query_prompt not in (None, stored.query_prompt):
+                raise ValueError(
+                    f"{store.location} asks with the query prompt {stored.query_prompt!r}, not "
+                    f"{settings.query_prompt!r}: leave it out, or start over with --replace."
+                )
+        columns = store.columns()
+        for name, kind in self.rows.types.items():
+            if columns.get(name, kind) != kind:
+                raise ValueError(f"The column {name!r} of {store.location} is of type {columns[name]}, not {kind}.")
+        store.set_columns({**columns, **self.rows.types})
+
+    def _fill(self, store: Store, rejects: Rejects, encoder: Encoder, settings: IndexSettings) -> IndexSummary:
+        plan = IndexPlan(self.rows.rules, store, rejects, encoder, self.size)
+        progress = IndexProgress(self.rows.size, shown=self.progress)
+        with contextlib.closing(Prefetched(plan.shards(self.rows.rows))) as shards, progress:
+            if self.options.engine == "ray":
+                from evenspan.indexing.ray.engine import run_on_ray
+
+                run_on_ray(shards, settings, store, progress, self.options)
+            else:
+                run_local(shards, encoder, store, progress, keep_text=self.options.keep_text)
+        if not progress.documents and not plan.unchanged:
+            raise ValueError(f"There is no document in {str(self.rows)!r}: {rejects}.")
+        encoding = time.perf_counter() - progress.began
+        store.finish()
+        return IndexSummary(
+            store=store.location,
+            total=store.count(),
+            added=progress.documents - progress.replaced,
+            replaced=progress.replaced,
+            unchanged=plan.unchanged,
+            tokens=progress.tokens,
+            truncated=progress.truncated,
+            rejected=dict(rejects.reasons),
+            rejects=str(rejects.path) if rejects.reasons else None,
+            encoding_seconds=encoding,
+            seconds=time.perf_counter() - progress.began,
+        )
+
+
+@contextlib.contextmanager
+def _encoder(
+    model: str | os.PathLike[str] | SentenceTransformer, wanted: Calibration | str | None, options: EncodingOptions
+) -> Iterator[tuple[Encoder, IndexSettings]]:
+    """The model with its calibration for the time of a run, and what identifies both."""
+    if isinstance(wanted, str) and wanted != NO_CALIBRATION:
+        wanted = Calibration.parse(wanted)
+    name, loaded = _loaded(model, options)
+    calibration = None if isinstance(wanted, str) else wanted or calibration_of(loaded) or Calibration()
+    with uncalibrated(loaded) if calibration is None else calibrated(loaded, calibration):
         settings = IndexSettings.of(
             loaded,
             name,
-            NO_CALIBRATION if setting is None else str(setting),
-            document_prefix=chosen.document_prompt,
-            query_prefix=chosen.query_prompt,
-            keep_text=chosen.keep_text,
+            NO_CALIBRATION if calibration is None else str(calibration),
+            document_prefix=options.document_prompt,
+            query_prefix=options.query_prompt,
+            keep_text=options.keep_text,
         )
-        opened: Store = stack.enter_context(open_store(store, write=True, replace=chosen.replace, table=chosen.table))
-        _start(opened, settings, types, asks=chosen.query_prompt is not None)
-        path = Path(chosen.rejects) if chosen.rejects is not None else opened.rejects_path()
-        if reader.reads(path):
-            raise ValueError(f"{path} is a file of the source: write the rejects to another one.")
-        rejects = stack.enter_context(Rejects(path, chosen.max_rejects))
-        plan = Plan(rules, opened, rejects, encoder, chosen.shard)
-        shards = Prefetched(plan.shards(reader.read()))
-        stack.callback(shards.close)
-        progress = stack.enter_context(Progress(size, shown=chosen.progress))
-        began = time.perf_counter()
-        if chosen.engine == "ray":
-            from evenspan.indexing.ray.engine import run_on_ray
-
-            run_on_ray(shards, settings, opened, progress, chosen)
-        else:
-            run_local(shards, encoder, opened, progress, keep_text=chosen.keep_text)
-        encoding = time.perf_counter() - began
-        opened.finish()
-        return _summary(opened, plan, progress, rejects, encoding, time.perf_counter() - began)
+        yield Encoder(loaded, prompt=options.document_prompt, batch_tokens=options.batch_tokens), settings
 
 
-def _summary(
-    store: Store, plan: Plan, progress: Progress, rejects: Rejects, encoding: float, seconds: float
-) -> IndexSummary:
-    return IndexSummary(
-        store=store.location,
-        total=store.count(),
-        added=progress.documents - progress.replaced,
-        replaced=progress.replaced,
-        unchanged=plan.unchanged,
-        tokens=progress.tokens,
-        truncated=progress.truncated,
-        rejected=dict(rejects.reasons),
-        rejects=str(rejects.path) if rejects.reasons else None,
-        encoding_seconds=encoding,
-        seconds=seconds,
-    )
-
-
-def _model(
-    model: str | os.PathLike[str] | SentenceTransformer, options: IndexOptions
+def _loaded(
+    model: str | os.PathLike[str] | SentenceTransformer, options: EncodingOptions
 ) -> tuple[str, SentenceTransformer]:
+    """The name of a model, and the model."""
     if isinstance(model, SentenceTransformer):
         if options.engine == "ray":
             raise ValueError("With engine='ray' every worker loads the model: pass its folder or its name.")
@@ -168,30 +194,3 @@ def _model(
     device = "cpu" if options.engine == "ray" and options.device is None else options.device
     name = os.path.abspath(model) if os.path.isdir(model) else os.fspath(model)  # found again from anywhere
     return name, load(model, **({} if device is None else {"device": device}))
-
-
-def _calibration(model: SentenceTransformer, wanted: Calibration | str | None) -> Calibration | None:
-    if wanted == NO_CALIBRATION:
-        return None
-    if isinstance(wanted, str):
-        return Calibration.parse(wanted)
-    return wanted or calibration_of(model) or Calibration()
-
-
-def _start(store: Store, settings: IndexSettings, types: Mapping[str, str], *, asks: bool) -> None:
-    """Make a new index, or make sure that the one that is there fits."""
-    stored = store.settings()
-    if stored is None:
-        store.start(settings)
-    else:
-        settings.check_same(stored, store.location)
-        if asks and settings.query_prompt != stored.query_prompt:
-            raise ValueError(
-                f"{store.location} asks with the query prompt {stored.query_prompt!r}, not {settings.query_prompt!r}: leave "
-                "it out, or start over with --replace."
-            )
-    columns = store.columns()
-    for name, kind in types.items():
-        if columns.get(name, kind) != kind:
-            raise ValueError(f"The column {name!r} of {store.location} is of type {columns[name]}, not {kind}.")
-    store.set_columns({**columns, **types})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.encoding import Encoder
 from evenspan.identity import vectors_digest
-from evenspan.indexing.filters import parse
+from evenspan.indexing.filters import Filter, parse
 from evenspan.indexing.settings import IndexSettings
-from evenspan.indexing.stores import open_store
+from evenspan.indexing.stores import locate_store
 from evenspan.indexing.stores.base import Hit
 from evenspan.models.calibrating import uncalibrated
 from evenspan.models.loading import load
@@ -24,6 +25,7 @@ from evenspan.models.reading import room_for_text, windows
 
 _PART_TOKENS = 64
 _MOST_PARTS = 256  # of one document
+_MOST_RESULTS = 1_000_000  # of one query
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Index:
         table: str | None = None,
         device: str | None = None,
     ) -> None:
-        self._store = open_store(store, table=table)
+        self._store = locate_store(store, table=table)()
         settings = self._store.settings()
         if settings is None:
             self._store.close()
@@ -67,20 +69,20 @@ class Index:
             if self.settings.revision is not None and not os.path.isdir(self.settings.model):
                 options["revision"] = self.settings.revision
             loaded = load(self.settings.model, **options)
-            self._check(loaded.to(getattr(torch, self.settings.dtype)))
+            self._check_model(loaded.to(getattr(torch, self.settings.dtype)))
             # Half precision is for devices that are fast at it.
             self._model = loaded.float() if loaded.device.type == "cpu" else loaded
         elif not self._checked:
-            self._check(self._model)
+            self._check_model(self._model)
         return self._model
 
-    def _check(self, model: SentenceTransformer) -> None:
+    def _check_model(self, model: SentenceTransformer) -> None:
         # Weights of another precision have another digest; the dimensions are all that can be compared then.
         same_type = str(model.dtype).removeprefix("torch.") == self.settings.dtype
         if same_type and vectors_digest(model) != self.settings.weights:
             raise ValueError(
-                f"{self._store.location} was made with {self.settings.model!r}, and this is another model: pass the "
-                "right one with model=…, or index again with --replace."
+                f"{self._store.location} was made with {self.settings.model!r}, and this is another model: name "
+                "the right one, or start the index over with --replace."
             )
         self._checked = True
 
@@ -105,11 +107,11 @@ class Index:
             where: a filter on metadata, such as `"year >= 2020 and lang = 'de'"`.
             parts: also find the part of each document that matches best, which encodes the documents' parts.
         """
+        expression = self._check(k, where)  # before a model is loaded
         texts = [queries] if isinstance(queries, str) else list(queries)
         vectors = self.encode(texts)
-        found = self.search_vectors(vectors, k, where)
         results = []
-        for vector, hits in zip(vectors, found, strict=True):
+        for vector, hits in zip(vectors, self._hits(vectors, k, expression), strict=True):
             best = self._parts(vector, hits) if parts else [None] * len(hits)
             results.append(
                 [
@@ -121,13 +123,18 @@ class Index:
 
     def search_vectors(self, vectors: NDArray[np.float32], k: int = 10, where: str | None = None) -> list[list[Hit]]:
         """The `k` best documents for each query vector."""
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(f"k must be a whole number of at least 1, not {k!r}.")
+        return self._hits(vectors, k, self._check(k, where))
+
+    def _check(self, k: int, where: str | None) -> Filter | None:
+        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= _MOST_RESULTS:
+            raise ValueError(f"k must be a whole number from 1 to {_MOST_RESULTS:,}, not {k!r}.")
+        return None if where is None else parse(where, self._store.columns())
+
+    def _hits(self, vectors: NDArray[np.float32], k: int, expression: Filter | None) -> list[list[Hit]]:
         if vectors.ndim != 2 or vectors.shape[1] != self.settings.dimensions:
             raise ValueError(
                 f"Query vectors must have the shape (queries, {self.settings.dimensions}), not {vectors.shape}."
             )
-        expression = None if where is None else parse(where, self._store.columns())
         return self._store.search(vectors, k, expression) if len(vectors) else []
 
     def encode(self, queries: Sequence[str]) -> NDArray[np.float32]:
@@ -153,14 +160,13 @@ class Index:
             [] if hit.text is None else [piece for piece in windows(self.model, hit.text, size) if piece.strip()]
             for hit in hits
         ]
-        pieces = [some[:_MOST_PARTS] for some in pieces]
-        vectors = self._encode([piece for some in pieces for piece in some], self.settings.document_prompt, query=False)
-        best: list[str | None] = []
-        for some, scores in zip(
-            pieces, np.split(vectors @ query, np.cumsum([len(s) for s in pieces])[:-1]), strict=True
-        ):
-            best.append(some[int(scores.argmax())].strip() if some else None)
-        return best
+        pieces = [of_document[:_MOST_PARTS] for of_document in pieces]
+        vectors = self._encode(list(itertools.chain(*pieces)), self.settings.document_prompt, query=False)
+        scores = np.split(vectors @ query, np.cumsum([len(of_document) for of_document in pieces])[:-1])
+        return [
+            of_document[int(alike.argmax())].strip() if of_document else None
+            for of_document, alike in zip(pieces, scores, strict=True)
+        ]
 
     def rows(self) -> Iterator[Hit]:
         """Every document with its vector, in no particular order."""

@@ -1,6 +1,6 @@
 """One page that shows audits, evaluations and sweeps to people."""
 
 from evenspan.report.load import Evaluation, Material, Subject, read_sources
-from evenspan.report.write import write_report
+from evenspan.report.write import check_output, write_report
 
-__all__ = ["Evaluation", "Material", "Subject", "read_sources", "write_report"]
+__all__ = ["Evaluation", "Material", "Subject", "check_output", "read_sources", "write_report"]

@@ -3,81 +3,86 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from evenspan.auditing.findings import Finding, Tone, bias_findings, truncation_finding
-from evenspan.evaluation.comparing import Difference
-from evenspan.formatting import audit_name, count, listed, method_name, points, tame
+from evenspan.auditing.findings import Finding, Tone, audit_findings
+from evenspan.formatting import count, listed, method_name, points, tame
 from evenspan.report.load import Evaluation, Subject
 from evenspan.report.selection import choose, comparison_of, plain_of
 
+_WHERE = {"beginning": "at the beginning", "middle": "in the middle", "end": "at the end"}
+_LEADS: dict[Tone, str] = {
+    "good": "Calibration helps overall.",
+    "bad": "Calibration does harm overall.",
+    "neutral": "Overall, calibration makes no difference beyond noise.",
+}
+_EVEN = 0.02  # nDCG@10: positions that differ by less are found equally well
 
-def findings(subject: Subject) -> list[Finding]:
+
+def subject_findings(subject: Subject) -> list[Finding]:
     """Everything worth saying about a model, what is never read first."""
-    found = [named(subject, path, truncation_finding(audit.truncation)) for path, audit in subject.audits]
+    findings = []
     for path, audit in subject.audits:
-        found += [named(subject, path, one) for one in bias_findings(audit)]
-    wanted = next((audit.calibration for _, audit in subject.audits if audit.calibration), None)
+        name = subject.audit_name(path)
+        of_audit = audit_findings(audit)
+        findings.append(
+            [replace(finding, lead=f"{name}: {finding.lead}") for finding in of_audit] if name else of_audit
+        )
+    ordered = [first for first, *_ in findings] + [finding for _, *rest in findings for finding in rest]
     for evaluation in subject.evaluations:
-        found += _evaluation(evaluation, wanted)
-    return list(dict.fromkeys(found))
+        ordered += _positions(evaluation) + _calibration(evaluation, subject.audited_calibration)
+    return list(dict.fromkeys(ordered))
 
 
-def named(subject: Subject, path: Path, finding: Finding) -> Finding:
-    """A finding that says which audit it is from, where there are several."""
-    if len(subject.audits) == 1:
-        return finding
-    return replace(finding, lead=f"{audit_name(path)}: {finding.lead}")
+def _on(evaluation: Evaluation) -> str:
+    queries = len(evaluation.results[0].per_query)
+    return f"On {tame(evaluation.benchmark)}" + (f" ({count(queries)} queries)" if queries else "")
 
 
-def _differences(evaluation: Evaluation, wanted: str | None) -> tuple[str, str, dict[str, Difference]] | None:
-    start, choice = plain_of(evaluation), choose(evaluation, wanted)
-    compared = comparison_of([start, choice.result]) if start is not None and choice is not None else None
+def _positions(evaluation: Evaluation) -> list[Finding]:
+    """Whether the plain model finds answers equally well wherever they stand."""
+    plain = plain_of(evaluation)
+    if plain is None or plain.psi is None:
+        return []
+    scores = {name: group.ndcg for name, group in plain.groups.items()}
+    best, worst = max(scores, key=scores.__getitem__), min(scores, key=scores.__getitem__)
+    text = (
+        f"{_on(evaluation)}, nDCG@10 of the plain model is {100 * scores[best]:.1f} for answers {_where(best)} and "
+        f"{100 * scores[worst]:.1f} for those {_where(worst)} (PSI {plain.psi:.3f}; 0 is even)."
+    )
+    if scores[best] - scores[worst] < _EVEN:
+        return [Finding("Answers are found equally well wherever they stand.", text, "good")]
+    return [Finding("Where the answer stands decides how well it is found.", text, "bad")]
+
+
+def _calibration(evaluation: Evaluation, audited: str | None) -> list[Finding]:
+    """What calibration gains, and what it costs."""
+    plain, choice = plain_of(evaluation), choose(evaluation, audited)
+    compared = comparison_of([plain, choice.result]) if plain is not None and choice is not None else None
     if choice is None or compared is None:
-        return None
-    return choice.result.method, choice.why, compared.rows[1].differences
-
-
-def _evaluation(evaluation: Evaluation, wanted: str | None) -> list[Finding]:
-    first = evaluation.results[0]
-    found: list[Finding] = []
-    where = f"On {tame(evaluation.benchmark)}" + (
-        f" ({count(len(first.per_query))} queries)" if first.per_query else ""
-    )
-    if first.method == "none" and first.psi is not None:
-        best = max(first.groups, key=lambda name: first.groups[name].ndcg)
-        worst = min(first.groups, key=lambda name: first.groups[name].ndcg)
-        text = f"{where}, nDCG@10 of the plain model is {100 * first.groups[best].ndcg:.1f} for answers {_where(best)} "
-        text += f"and {100 * first.groups[worst].ndcg:.1f} for those {_where(worst)} (PSI {first.psi:.3f}; 0 is even)."
-        found.append(Finding("Where the answer stands decides how well it is found.", text, "bad"))
-        if first.groups[best].ndcg - first.groups[worst].ndcg < 0.02:
-            found[-1] = Finding("Answers are found equally well wherever they stand.", text, "good")
-    about = _differences(evaluation, wanted)
-    if about is None:
-        return found
-    method, why, all_of_them = about
-    sure = {name: one for name, one in all_of_them.items() if one.significant}
-    main = "HM" if "HM" in all_of_them else "nDCG@10"
-    parts = {
-        tame(name.removeprefix("nDCG@10 ")): one.value for name, one in sure.items() if name.startswith("nDCG@10 ")
+        return []
+    differences = compared.rows[1].differences
+    main = "HM" if "HM" in differences else "nDCG@10"
+    moves = {
+        tame(name.removeprefix("nDCG@10 ")): difference.value
+        for name, difference in differences.items()
+        if difference.significant and name.startswith("nDCG@10 ")
     }
-    gains = [f"{name} {points(value)}" for name, value in parts.items() if value > 0]
-    costs = [f"{name} {points(value)}" for name, value in parts.items() if value < 0]
-    text = f"{where}, {method_name(method)} ({why}) changes {main} by {points(all_of_them[main].value)} points"
-    text += "." if main in sure else ", which is within noise."
+    gains = [f"{name} {points(change)}" for name, change in moves.items() if change > 0]
+    costs = [f"{name} {points(change)}" for name, change in moves.items() if change < 0]
+    change, sure = differences[main].value, differences[main].significant
+    text = f"{_on(evaluation)}, {method_name(choice.result.method)} ({choice.why}) changes {main} by {points(change)} points"
+    text += "." if sure else ", which is within noise."
     text += f" Gains: {listed(gains)}." if gains else " No position gains beyond noise."
-    tone: Tone = "neutral" if main not in sure else "good" if sure[main].value > 0 else "bad"
-    lead = {"good": "Calibration helps overall.", "bad": "Calibration does harm overall."}.get(
-        tone, "Overall, calibration makes no difference beyond noise."
-    )
-    found.append(Finding(lead, text, tone))
+    tone: Tone = "neutral" if not sure else "good" if change > 0 else "bad"
+    findings = [Finding(_LEADS[tone], text, tone)]
     if costs:
-        text = f"{where}, with the same calibration: {listed(costs)} points of nDCG@10. Where most answers stand there, weigh "
-        found.append(Finding("It has a cost.", f"{text}this against the gains, or choose a smaller strength.", "bad"))
-    return found
+        text = (
+            f"{_on(evaluation)}, with the same calibration: {listed(costs)} points of nDCG@10. Where most answers stand "
+            "there, weigh this against the gains, or choose a smaller strength."
+        )
+        findings.append(Finding("It has a cost.", text, "bad"))
+    return findings
 
 
-def _where(name: str) -> str:
-    return {"beginning": "at the beginning", "middle": "in the middle", "end": "at the end"}.get(
-        name, f"in “{tame(name)}”"
-    )
+def _where(group: str) -> str:
+    return _WHERE.get(group, f"in “{tame(group)}”")

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evenspan.auditing.schema import KIND, Audit
+from evenspan.auditing.audit_result import KIND, Audit
 from evenspan.evaluation.scores import EvaluationResult
+from evenspan.formatting import tame
 
 HOW = (
     "`evenspan audit MODEL --texts FILE -o DIR`, `evenspan evaluate MODEL --benchmark NAME --output DIR` and "
@@ -56,6 +57,15 @@ class Subject:
     audits: list[tuple[Path, Audit]] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
 
+    @property
+    def audited_calibration(self) -> str | None:
+        """The setting that was audited first."""
+        return next((audit.calibration for _, audit in self.audits if audit.calibration), None)
+
+    def audit_name(self, path: Path) -> str:
+        """What tells this audit from others of the model, after its folder; empty where there are no others."""
+        return "" if len(self.audits) == 1 else tame(path.parent.name or path.stem)
+
 
 @dataclass(frozen=True)
 class Material:
@@ -85,14 +95,14 @@ def read_sources(sources: Iterable[str | Path]) -> Material:
     skipped: list[tuple[Path, str]] = []
     for path in _files(named):
         try:
-            found = _read(path)
+            content = _read(path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             skipped.append((path, str(error) if isinstance(error, _ForeignFileError) else _damage(error)))
             continue
-        if isinstance(found, Audit):
-            audits.append((path, found))
+        if isinstance(content, Audit):
+            audits.append((path, content))
         else:
-            results.append((path, found))
+            results.append((path, content))
     if not audits and not results:
         where = ", ".join(map(str, named)) or "nothing"
         reasons = "".join(f"\n  {path}: {reason}" for path, reason in skipped[:5])
@@ -107,25 +117,23 @@ class _ForeignFileError(ValueError):
 
 
 def _files(named: Sequence[Path]) -> list[Path]:
-    found: dict[Path, Path] = {}
+    files: dict[Path, Path] = {}
     for path in named:
         if path.is_dir():
-            inside = sorted(one for one in path.rglob("*.json") if one.is_file() and one.name not in _COMPANIONS)
+            inside = sorted(file for file in path.rglob("*.json") if file.is_file() and file.name not in _COMPANIONS)
         elif path.is_file():
             inside = [path]
         else:
             raise FileNotFoundError(f"There is no file or folder {str(path)!r}.")
-        for one in inside:
-            found.setdefault(one.resolve(), one)
-    return list(found.values())
+        for file in inside:
+            files.setdefault(file.resolve(), file)
+    return list(files.values())
 
 
 def _read(path: Path) -> Audit | EvaluationResult:
     values = json.loads(path.read_text(encoding="utf-8-sig"))
     if isinstance(values, dict) and values.get("kind") == KIND:
-        audit = Audit.from_dict(values)
-        _check_numbers([audit.truncation.tokens, audit.truncation.unread, audit.truncation.room])
-        return audit
+        return Audit.from_dict(values)
     if not isinstance(values, dict) or not {"benchmark", "method", "groups", "ndcg", "setting"} <= values.keys():
         raise _ForeignFileError("neither an audit nor the result of an evaluation")
     result = EvaluationResult.from_dict(values)
@@ -165,12 +173,12 @@ def _evaluations(results: Sequence[tuple[Path, EvaluationResult]]) -> list[Evalu
         same = json.dumps([result.setting.get(name) for name in _SAME], sort_keys=True)
         key = (result.benchmark, same, tuple((row.collection, row.query) for row in result.per_query))
         groups.setdefault(key, {}).setdefault(result.method, (path, result))
-    found = []
+    evaluations = []
     for members in groups.values():
-        ordered = sorted(members.values(), key=lambda one: one[1].method != "none")
-        paths = tuple(path for path, _ in ordered)
-        found.append(Evaluation(ordered[0][1].benchmark, tuple(result for _, result in ordered), paths))
-    return found
+        ordered = sorted(members.values(), key=lambda member: member[1].method != "none")
+        paths, of_paths = zip(*ordered, strict=True)
+        evaluations.append(Evaluation(of_paths[0].benchmark, of_paths, paths))
+    return evaluations
 
 
 def _subjects(audits: Sequence[tuple[Path, Audit]], evaluations: Sequence[Evaluation]) -> tuple[Subject, ...]:
@@ -178,10 +186,10 @@ def _subjects(audits: Sequence[tuple[Path, Audit]], evaluations: Sequence[Evalua
 
     def subject(model: object, weights: object) -> Subject:
         name, digest = str(model or "a model without a name"), str(weights) if weights else None
-        for one in subjects:
-            if (digest and one.weights == digest) or (one.model == name and (not digest or not one.weights)):
-                one.weights = one.weights or digest
-                return one
+        for known in subjects:
+            if (digest and known.weights == digest) or (known.model == name and (not digest or not known.weights)):
+                known.weights = known.weights or digest
+                return known
         subjects.append(Subject(name, digest))
         return subjects[-1]
 

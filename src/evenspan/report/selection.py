@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from evenspan.calibration import Calibration
 from evenspan.evaluation.comparing import Comparison, compare
 from evenspan.evaluation.scores import EvaluationResult
-from evenspan.formatting import DETACHED, calibration_of
+from evenspan.formatting import calibration_named
 from evenspan.report.load import Evaluation
-from evenspan.sweeps.sweep_result import SweepResult, figure
+from evenspan.sweeps.sweep_result import DETACHED, SweepResult
 
 MOST = 6  # methods in one figure: more cannot be told apart
 
@@ -28,51 +29,56 @@ def plain_of(evaluation: Evaluation) -> EvaluationResult | None:
     return first if first.method == "none" else None
 
 
-def choose(evaluation: Evaluation, wanted: str | None = None) -> Choice | None:
+def setting_of(result: EvaluationResult) -> Calibration | None:
+    """The setting of a result, exact or detached; None for a baseline and the plain model."""
+    return calibration_named(result.method.removesuffix(DETACHED))
+
+
+def choose(evaluation: Evaluation, audited: str | None = None) -> Choice | None:
     """The calibration that was audited, or else the only one, the default one, or the best of them."""
-    results = {one.method: one for one in evaluation.results if calibration_of(one.method) is not None}
+    results = {result.method: result for result in evaluation.results if setting_of(result) is not None}
     if not results:
         return None
-    if wanted in results:
-        return Choice(results[wanted], "the calibration that was audited")
+    if audited in results:
+        return Choice(results[audited], "the calibration that was audited")
     if len(results) == 1:
         return Choice(next(iter(results.values())), "the calibration that was evaluated")
     if str(Calibration()) in results:
         return Choice(results[str(Calibration())], "the default calibration")
-    best = max(results.values(), key=figure)
+    best = max(results.values(), key=attrgetter("ranking_score"))
     exact = results.get(best.method.removesuffix(DETACHED), best)
     return Choice(exact, f"the best of {len(results)} by the same queries, which flatters it")
 
 
-def shown(evaluation: Evaluation, wanted: str | None = None) -> list[EvaluationResult]:
+def shown(evaluation: Evaluation, audited: str | None = None) -> list[EvaluationResult]:
     """The plain result, the chosen and the best calibration, baselines, then others, as many as fit."""
-    plain, choice = plain_of(evaluation), choose(evaluation, wanted)
-    calibrated = [one for one in evaluation.results if calibration_of(one.method) is not None]
-    exact = [one for one in calibrated if not one.method.endswith(DETACHED)]
-    others = [one for one in evaluation.results if one not in calibrated]
+    plain, choice = plain_of(evaluation), choose(evaluation, audited)
+    calibrated = [result for result in evaluation.results if setting_of(result) is not None]
+    exact = [result for result in calibrated if not result.method.endswith(DETACHED)]
+    others = [result for result in evaluation.results if result not in calibrated]
     order = [*([plain] if plain else []), *([choice.result] if choice else [])]
-    order += [max(exact or calibrated, key=figure)] if calibrated else []
+    order += [max(exact or calibrated, key=attrgetter("ranking_score"))] if calibrated else []
     order += others + (exact if len(exact) <= MOST else [])
-    unique = {one.method: one for one in order}
+    unique = {result.method: result for result in order}
     return list(unique.values())[:MOST]
 
 
 def sweep_of(evaluation: Evaluation) -> SweepResult | None:
     """The results as a sweep: at least three settings beside the plain model, on a benchmark with positions."""
     plain = plain_of(evaluation)
-    detached = any(one.method.endswith(DETACHED) for one in evaluation.results)
-    found = {
-        calibration: one
-        for one in evaluation.results
-        if (calibration := calibration_of(one.method)) is not None and one.method.endswith(DETACHED) == detached
+    detached = any(result.method.endswith(DETACHED) for result in evaluation.results)
+    settings = {
+        calibration: result
+        for result in evaluation.results
+        if (calibration := setting_of(result)) is not None and result.method.endswith(DETACHED) == detached
     }
-    if plain is None or plain.psi is None or len(found) < 3:
+    if plain is None or plain.psi is None or len(settings) < 3:
         return None
-    return SweepResult(plain, found, {}, detached)
+    return SweepResult(plain, settings, {}, detached)
 
 
 def comparison_of(results: list[EvaluationResult]) -> Comparison | None:
     """With the significance of differences; None where the files lack what it needs."""
-    if not all(one.per_query for one in results) or not {"resamples", "seed"} <= results[0].setting.keys():
+    if not all(result.per_query for result in results) or not {"resamples", "seed"} <= results[0].setting.keys():
         return None
     return compare(results)

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-from evenspan.auditing.schema import Audit, Estimate, Representation
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evenspan.auditing.audit_result import Audit
+from evenspan.auditing.schema import Estimate, Representation
+from evenspan.drawing.figure import Figure
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.formatting import count, interval, method_name, share, signed
-from evenspan.report.html import Markup, element, fold, foreign, joined, table
-from evenspan.report.load import Evaluation
+from evenspan.report.load import Evaluation, Material
 from evenspan.report.selection import comparison_of, shown
 
 _FEW_GROUPS = 6
+_FEW_ROWS = 40  # a longer table of a figure's data is left to its CSV file
 
 
-def audit_table(audit: Audit) -> Markup:
-    """What is read, and how evenly, before and after."""
+@dataclass(frozen=True)
+class Table:
+    """Cells of text; the first one of a row is its header.
+
+    Attributes:
+        caption: what it shows.
+        header: of its columns.
+        rows: its cells.
+        kind: `texts` where the last column is running text.
+        folded: a further table that is closed at first.
+    """
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    kind: str = ""
+    folded: Table | None = None
+
+
+def audit_tables(audit: Audit) -> list[Table]:
+    """What is read, how evenly, before and after; and the documents that lose most."""
     cut = audit.truncation
     rows = [
         ("documents", count(cut.documents), ""),
@@ -25,45 +52,42 @@ def audit_table(audit: Audit) -> Markup:
     before = audit.plain.representation
     after = audit.calibrated.representation if audit.calibrated else None
     if before is not None:
-        rows.append(("verdict", before.verdict, after.verdict if after else ""))
-        rows += [
-            (name.replace("_", " "), _estimate(before, name), _estimate(after, name) if after else "")
-            for name in ("slope", "primacy", "recency", "relative_slope")
-        ]
+        pairs = zip(_shape(before), _shape(after) if after else [""] * 5, strict=True)
+        names = ("verdict", "slope", "primacy", "recency", "relative slope")
+        rows += [(name, *pair) for name, pair in zip(names, pairs, strict=True)]
     if audit.slope_change is not None:
-        change = audit.slope_change
-        rows.append(("change of the slope", "", f"{signed(change.value)} ({interval(change)})"))
-    both = any(row[2] for row in rows)
-    header = ("figure", "plain", "calibrated") if both else ("figure", "plain")
-    known = [row if both else row[:2] for row in rows]
-    return element("div", table("Figures of the audit, with 95 % intervals", header, known), class_="card")
-
-
-def _estimate(found: Representation, name: str) -> str:
-    estimate: Estimate = getattr(found, name)
-    return f"{signed(estimate.value)} ({interval(estimate)})"
-
-
-def cut_documents(audit: Audit) -> Markup:
-    """The documents that lose most; their names and openings are other people's text."""
-    if not audit.truncation.worst:
-        return Markup("")
-    rows = [
+        rows.append(("change of the slope", "", _with_interval(audit.slope_change)))
+    columns = 3 if any(row[2] for row in rows) else 2
+    figures = Table(
+        "Figures of the audit, with 95 % intervals",
+        ("figure", "plain", "calibrated")[:columns],
+        [row[:columns] for row in rows],
+    )
+    worst = [
         (
-            foreign(one.name),
-            count(one.tokens),
-            f"{count(one.unread)} ({share(one.unread, one.tokens)})",
-            foreign(one.opening),
+            document.name,
+            count(document.tokens),
+            f"{count(document.unread)} ({share(document.unread, document.tokens)})",
+            document.opening,
         )
-        for one in audit.truncation.worst
+        for document in cut.worst
     ]
-    inside = table("Documents that lose most", ("document", "tokens", "never read", "begins with"), rows)
-    return element("div", inside, class_="card texts")
+    header = ("document", "tokens", "never read", "begins with")
+    return [figures, *([Table("Documents that lose most", header, worst, kind="texts")] if worst else [])]
 
 
-def evaluation_tables(evaluation: Evaluation, wanted: str | None) -> Markup:
+def _shape(shape: Representation) -> list[str]:
+    estimates = (shape.slope, shape.primacy, shape.recency, shape.relative_slope)
+    return [shape.verdict, *map(_with_interval, estimates)]
+
+
+def _with_interval(estimate: Estimate) -> str:
+    return f"{signed(estimate.value)} ({interval(*estimate.interval)})"
+
+
+def evaluation_table(evaluation: Evaluation, audited: str | None) -> Table:
     """The methods of the figures with the significance of each difference, and all others folded."""
-    first = shown(evaluation, wanted)
+    first = shown(evaluation, audited)
     compared = comparison_of(first) if len(first) > 1 else None
     marks = {
         (row.method, name)
@@ -74,27 +98,73 @@ def evaluation_tables(evaluation: Evaluation, wanted: str | None) -> Markup:
     caption = "nDCG@10 and Recall@10 × 100"
     if compared is not None:
         caption += f"; * differs from {method_name(first[0].method)} (p < 0.05, or a 95 % paired interval without 0)"
-    parts = [_methods(caption, first, marks)]
+    everything = None
     if len(first) < len(evaluation.results):
-        others = f"All {len(evaluation.results)} methods"
-        parts.append(fold(others, _methods(others, list(evaluation.results), set())))
-    return element("div", *parts, class_="card")
+        everything = _methods(f"All {len(evaluation.results)} methods", evaluation.results, set())
+    return _methods(caption, first, marks, everything)
 
 
-def _methods(caption: str, results: list[EvaluationResult], marks: set[tuple[str, str]]) -> Markup:
-    groups = list(results[0].groups)
-    groups = groups if len(groups) <= _FEW_GROUPS else []
+def _methods(
+    caption: str, results: Sequence[EvaluationResult], marks: set[tuple[str, str]], folded: Table | None = None
+) -> Table:
+    groups = list(results[0].groups) if len(results[0].groups) <= _FEW_GROUPS else []
     positions = results[0].psi is not None
-    many = any(one.vectors_per_document > 1 for one in results)
-    header = ["method", *groups, "nDCG@10", "Recall@10", *(["HM", "PSI"] if positions else [])]
+    many = any(result.vectors_per_document > 1 for result in results)
     rows = []
-    for one in results:
-        values = {f"nDCG@10 {name}": one.groups[name].ndcg if name in one.groups else None for name in groups}
-        values |= {"nDCG@10": one.ndcg, "Recall@10": one.recall}
-        values |= {"HM": one.harmonic_mean, "PSI": one.psi} if positions else {}
-        cells = [foreign(method_name(one.method))]
-        for name, value in values.items():
-            text = "–" if value is None else f"{value:.3f}" if name == "PSI" else f"{100 * value:.1f}"
-            cells.append(joined([text, "*" if (one.method, name) in marks else ""]))
-        rows.append([*cells, *([Markup(f"{one.vectors_per_document:.1f}")] if many else [])])
-    return table(caption, [*map(foreign, header), *(["vectors/document"] if many else [])], rows)
+    for result in results:
+        scores = {f"nDCG@10 {name}": result.groups[name].ndcg if name in result.groups else None for name in groups}
+        scores |= {"nDCG@10": result.ndcg, "Recall@10": result.recall}
+        scores |= {"HM": result.harmonic_mean, "PSI": result.psi} if positions else {}
+        cells = [method_name(result.method)]
+        for name, score in scores.items():
+            text = "–" if score is None else f"{score:.3f}" if name == "PSI" else f"{100 * score:.1f}"
+            cells.append(text + "*" * ((result.method, name) in marks))
+        rows.append([*cells, *([f"{result.vectors_per_document:.1f}"] if many else [])])
+    header = ["method", *groups, "nDCG@10", "Recall@10", *(["HM", "PSI"] if positions else [])]
+    return Table(caption, header + ["vectors/document"] * many, rows, folded=folded)
+
+
+def data_table(figure: Figure) -> Table | None:
+    """The data of a figure, if they are few."""
+    if len(figure.rows) > _FEW_ROWS:
+        return None
+    return Table(f"Data of “{figure.title}”", figure.columns, [list(map(_cell, row)) for row in figure.rows])
+
+
+def _cell(value: str | float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def settings_tables(material: Material) -> Iterator[tuple[str, Table]]:
+    """Everything needed to repeat what is shown: the settings and versions of every source, with its name."""
+    for subject in material.subjects:
+        for path, audit in subject.audits:
+            yield _settings(path, {"calibration": audit.calibration, **audit.setting}, material.runs.get(path.parent))
+        for evaluation in subject.evaluations:
+            for folder in dict.fromkeys(path.parent for path in evaluation.paths):
+                pairs = zip(evaluation.paths, evaluation.results, strict=True)
+                results = [result for path, result in pairs if path.parent == folder]
+                setting = {"methods": [result.method for result in results], **results[0].setting}
+                yield _settings(folder, setting, material.runs.get(folder))
+
+
+def _settings(path: Path, setting: Mapping[str, Any], run: Mapping[str, Any] | None) -> tuple[str, Table]:
+    run = run or {}
+    values = {**({"command": run["command"]} if "command" in run else {}), **setting}
+    if "versions" not in values and "versions" in run:
+        values["versions"] = run["versions"]
+    name = "/".join(path.parts[-2:])  # where it lies on a machine is nobody's business
+    rows = [(key.replace("_", " "), _written(value)) for key, value in values.items()]
+    return name, Table(f"Settings of {name}", ("setting", "value"), rows)
+
+
+def _written(value: object) -> str:
+    if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
+        return " ".join(value) if value and value[0] == "evenspan" else "; ".join(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_written(inner)}" for name, inner in value.items()) or "–"
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

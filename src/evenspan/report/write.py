@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from evenspan.drawing.figure import save
+from evenspan.errors import require_extra
+from evenspan.evaluation.cache import write_whole
 from evenspan.report.load import Material, read_sources
+from evenspan.report.page import page, sections
 
 _FIGURE = re.compile(r"m\d+-(audit|evaluation)\d+-[\w-]+\.(svg|png|csv)")
 
@@ -20,49 +24,55 @@ def write_report(sources: Iterable[str | Path] | str | Path | Material, output: 
 
     Args:
         sources: files and folders that `evenspan audit`, `evaluate` and `sweep` wrote, or what `read_sources` made.
-        output: where the page goes.
+        output: where the page goes; folders that are missing are created once there is something to write.
 
     Returns:
         The path of the page.
 
     Raises:
-        ImportError: matplotlib is not installed.
+        MissingExtraError: matplotlib is not installed.
         FileNotFoundError: a source does not exist.
-        ValueError: there is nothing to report in the sources.
+        OSError: the page cannot be written there; said before anything is read.
+        ValueError: there is nothing to report in the sources, or the output is a file that is no page.
 
     Example:
         >>> write_report(["audit/", "results/"], "report.html")  # doctest: +SKIP
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError("A report has figures, which need matplotlib: pip install 'evenspan[report]'.")
-    from evenspan.drawing.figure import save
-    from evenspan.evaluation.cache import write_whole
-    from evenspan.report.figures.audit import audit_figures
-    from evenspan.report.figures.evaluation import evaluation_figures
-    from evenspan.report.page import page
-
+    check_output(output)
+    target = Path(output)
+    folder = _figures_of(target)
     if isinstance(sources, (str, Path)):
         sources = [sources]
     material = sources if isinstance(sources, Material) else read_sources(sources)
+    content = sections(material)
+    text = page(material, content, folder.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():  # figures of an earlier report that this one may not have
+        if _FIGURE.fullmatch(old.name):
+            old.unlink()
+    for section in content:
+        for part in section.parts:
+            for drawn in part.figures:
+                save(drawn.figure, folder)
+    write_whole(target, text.encode())
+    return target
+
+
+def check_output(output: str | Path) -> None:
+    """Refuse a place where no report can be written, and an installation that cannot draw; call it before any work."""
+    require_extra("report", "A report", "matplotlib")
     target = Path(output)
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder: name a file, such as {target / 'report.html'}.")
     if target.exists() and target.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"{target} is there and no page: name an .html file, so that nothing else is written over.")
-    figures = {}
-    for number, subject in enumerate(material.subjects):
-        wanted = next((audit.calibration for _, audit in subject.audits if audit.calibration), None)
-        for place, (_, audit) in enumerate(subject.audits):
-            figures["audit", number, place] = audit_figures(audit, f"m{number + 1}-audit{place + 1}")
-        for place, evaluation in enumerate(subject.evaluations):
-            key = f"m{number + 1}-evaluation{place + 1}"
-            figures["evaluation", number, place] = evaluation_figures(evaluation, key, wanted)
-    folder = target.with_name(f"{target.stem}_figures")
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.iterdir():  # figures of an earlier report that this one may not have
-        if _FIGURE.fullmatch(old.name):
-            old.unlink()
-    for figure in (one for several in figures.values() for one in several):
-        save(figure, folder)
-    write_whole(target, page(material, figures, folder.name).encode())
-    return target
+    for needed in (target.absolute().parent, _figures_of(target.absolute())):
+        there = next(folder for folder in (needed, *needed.parents) if folder.exists())
+        if not there.is_dir():
+            raise NotADirectoryError(f"{there} is a file where a folder is needed: name another place for the report.")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PermissionError(f"Nothing can be written to {there}: name another place for the report.")
+
+
+def _figures_of(target: Path) -> Path:
+    return target.with_name(f"{target.stem}_figures")

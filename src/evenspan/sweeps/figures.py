@@ -1,117 +1,215 @@
-"""The figures of a sweep: what strength does, and what evenness costs."""
+"""The figures of a sweep, for its folder and for reports: what strength does, and what evenness costs."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from evenspan.calibration import Calibration
+from evenspan.drawing import palette
+from evenspan.drawing.figure import Figure, Panel, save_image
+from evenspan.errors import require_extra
 from evenspan.evaluation.scores import EvaluationResult
+from evenspan.formatting import LAYER_NAMES, clipped, method_name, points, tame
 
-if TYPE_CHECKING:
-    from evenspan.sweeps.sweep_result import SweepResult
-
-_COLOURS = {"beginning": "#c2410c", "middle": "#a16207", "end": "#1b4f8a", "HM": "#111827"}
 _MARKERS = {"soft": "o", "uniform": "s", "hard": "^"}
-_TINTS = {"last": "#9aa5b1", "half": "#1b4f8a", "all": "#c2410c"}
+_COLOURS = {"half": palette.CALIBRATED, "last": palette.METHODS[2], "all": palette.METHODS[3]}
+_APPROXIMATE = " Approximate figures (detached)."
+_LEGEND = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "columnspacing": 1}
+
+Point = tuple[float, float]  # strength and change of a score, or PSI and HM
 
 
-def plot_strengths(sweep: SweepResult, path: str | Path) -> None:
+class Sweep(Protocol):
+    """What is drawn of a `SweepResult`."""
+
+    @property
+    def plain(self) -> EvaluationResult: ...  # noqa: D102
+    @property
+    def results(self) -> Mapping[Calibration, EvaluationResult]: ...  # noqa: D102
+    @property
+    def detached(self) -> bool: ...  # noqa: D102
+
+
+def plot_strengths(sweep: Sweep, path: str | Path) -> None:
     """The change of nDCG@10 against λ for each position and HM, one panel for each set of layers.
 
     Of several variants and basket sizes the one with the most strengths is drawn.
     """
+    _plot(strengths_figure, sweep, path)
+
+
+def plot_trade_off(sweep: Sweep, path: str | Path) -> None:
+    """PSI against HM for every setting, with the Pareto front."""
+    _plot(trade_off_figure, sweep, path)
+
+
+def _plot(figure: Any, sweep: Sweep, path: str | Path) -> None:
+    require_extra("report", "A figure", "matplotlib")
     if not sweep.results:
         raise ValueError("There is nothing to draw: no setting was evaluated.")
-    strengths = {(_kind(one), one.strength) for one in sweep.results}
-    kind = Counter(kind for kind, _ in strengths).most_common(1)[0][0]
-    drawn = [one for one in sweep.results if _kind(one) == kind]
-    sets = list(dict.fromkeys(str(one.layers) for one in drawn))
-    figure, panels = _axes(len(sets), (4.2 * len(sets), 3.6))
-    names = [name for name in sweep.plain.groups if name in _COLOURS] or list(sweep.plain.groups)
-    for panel, layers in zip(panels, sets, strict=True):
-        chosen = sorted((one for one in drawn if str(one.layers) == layers), key=lambda one: one.strength)
-        for name in [*names, "HM"]:
-            start = _value(sweep.plain, name)
-            points = [(0.0, 0.0)] + [(one.strength, 100 * (_value(sweep.results[one], name) - start)) for one in chosen]
-            width = 2.2 if name == "HM" else 1.4
-            panel.plot(*zip(*points, strict=True), marker=".", label=name, color=_COLOURS.get(name), linewidth=width)
-        panel.axhline(0, color="#9aa5b1", linewidth=0.8)
-        panel.set(title=f"{_kind_name(drawn[0])}, layers: {layers}", xlabel="strength λ")
-    panels[0].set_ylabel("change of nDCG@10")
-    panels[0].legend(frameon=False)
-    _save(figure, path)
+    save_image(figure(sweep, Path(path).stem), path)
 
 
-def plot_trade_off(sweep: SweepResult, path: str | Path) -> None:
-    """PSI against HM for every setting, with the Pareto front."""
-    figure, (panel,) = _axes(1, (7.5, 5))
-    points = {one: (result.psi or 0.0, 100 * _value(result, "HM")) for one, result in sweep.results.items()}
-    front = pareto_front([(sweep.plain.psi or 0.0, 100 * _value(sweep.plain, "HM")), *points.values()])
-    panel.plot(
-        *zip(*front, strict=True), color="#111827", linewidth=0.8, linestyle="--", label="Pareto front", zorder=1
+def strength_curves(sweep: Sweep) -> dict[str, list[Calibration]]:
+    """For each set of layers the settings that differ in strength alone, by rising strength.
+
+    Of several variants and basket sizes it is the one with the most strengths, and of the sets of layers those with more
+    than one strength, if there are any.
+    """
+
+    def kind(setting: Calibration) -> tuple[object, ...]:
+        return setting.variant, setting.basket_size, setting.self_mass, setting.first_token
+
+    strengths = Counter(of_kind for of_kind, _ in {(kind(setting), setting.strength) for setting in sweep.results})
+    most = max(strengths, key=lambda of_kind: (strengths[of_kind], str(of_kind)))
+    drawn = sorted(
+        (setting for setting in sweep.results if kind(setting) == most), key=lambda setting: setting.strength
     )
-    for one, (psi, mean) in points.items():
-        panel.scatter(
-            psi, mean, marker=_MARKERS[one.variant], color=_TINTS.get(str(one.layers), "#6b7280"), s=28, zorder=2
+    sets = sorted({str(setting.layers) for setting in drawn})
+    curves = {layers: [setting for setting in drawn if str(setting.layers) == layers] for layers in sets}
+    return {layers: settings for layers, settings in curves.items() if len(settings) > 1} or curves
+
+
+def strengths_figure(sweep: Sweep, key: str) -> Figure:
+    """The change of nDCG@10 against strength for each position."""
+    curves = strength_curves(sweep)
+    names = [name for name in sweep.plain.groups if name in palette.POSITIONS] or list(sweep.plain.groups)[:5]
+    names.append("HM")
+    changes: dict[str, dict[str, list[Point]]] = {
+        layers: {name: _changes(sweep, settings, name) for name in names} for layers, settings in curves.items()
+    }
+    rows = tuple(
+        (layers, strength, name, change)
+        for layers, by_name in changes.items()
+        for name, curve in by_name.items()
+        for strength, change in curve
+    )
+    ends = [100 * row[3] for row in rows]
+    room = 0.08 * (max(ends) - min(ends)) or 1.0
+    limits = (min(ends) - room, max(ends) + room)
+    setting = next(iter(curves.values()))[0]
+    kind = f"{setting.variant}, baskets of {setting.basket_size}"
+    self_mass = f", self-mass {setting.self_mass:g}" if setting.variant == "hard" else ""
+    return Figure(
+        key,
+        "What strength does",
+        " ".join(_strengths_in_words(layers, by_name) for layers, by_name in changes.items()),
+        f"Change of nDCG@10 (×100) from the plain model as calibration gets stronger: {kind}{self_mass}. Above the line is "
+        "a gain, below it a cost. HM, the harmonic mean of the positions, falls when any of them is left behind."
+        + _APPROXIMATE
+        * sweep.detached,
+        tuple(
+            Panel(f"layers: {layers}", partial(_draw_strengths, changes=by_name, limits=limits))
+            for layers, by_name in changes.items()
+        ),
+        ("layers", "strength", "figure", "change"),
+        rows,
+        subtitle=kind + self_mass,
+    )
+
+
+def _changes(sweep: Sweep, settings: Sequence[Calibration], name: str) -> list[Point]:
+    def score(result: EvaluationResult) -> float:
+        return result.ranking_score if name == "HM" else result.groups[name].ndcg
+
+    start = score(sweep.plain)
+    return [(0.0, 0.0), *((setting.strength, score(sweep.results[setting]) - start) for setting in settings)]
+
+
+def _strengths_in_words(layers: str, changes: Mapping[str, Sequence[Point]]) -> str:
+    best, gain = max(changes["HM"], key=lambda point: point[1])
+    moves = ", ".join(f"{tame(name)} {points(curve[-1][1])}" for name, curve in changes.items())
+    return (
+        f"Layers {layers}: HM is highest at λ = {best:g} ({points(gain)}); at λ = {changes['HM'][-1][0]:g} the changes are "
+        f"{moves}."
+    )
+
+
+def _draw_strengths(axes: Any, changes: Mapping[str, Sequence[Point]], limits: tuple[float, float]) -> None:
+    colours = dict(zip(changes, palette.METHODS, strict=False)) | palette.POSITIONS | {"HM": palette.INK}
+    axes.axhline(0, color=palette.MUTED, linewidth=1)
+    for (name, curve), marker in zip(changes.items(), palette.MARKERS, strict=False):
+        axes.plot(
+            [strength for strength, _ in curve],
+            [100 * change for _, change in curve],
+            label=clipped(tame(name), 12),
+            color=colours[name],
+            marker=marker,
+            markersize=4.5,
+            linewidth=2.6 if name == "HM" else 1.7,
         )
-        if (psi, mean) in front or len(points) <= 12:
-            panel.annotate(_short(one), (psi, mean), fontsize=7, xytext=(4, 3), textcoords="offset points")
-    panel.scatter(sweep.plain.psi, 100 * _value(sweep.plain, "HM"), marker="*", s=120, color="#111827", label="plain")
-    for variant, marker in _MARKERS.items():
-        if any(one.variant == variant for one in points):
-            panel.scatter([], [], marker=marker, color="#6b7280", label=variant)
-    for layers, tint in _TINTS.items():
-        if any(str(one.layers) == layers for one in points):
-            panel.scatter([], [], marker="o", color=tint, label=f"layers: {layers}")
-    panel.set(xlabel="PSI (0: every position alike)", ylabel="HM of nDCG@10")
-    panel.legend(frameon=False, fontsize=8)
-    _save(figure, path)
+    axes.set(xlabel="strength λ", ylabel="change of nDCG@10", ylim=limits)
+    axes.legend(ncols=4, handlelength=1.4, **_LEGEND)
 
 
-def pareto_front(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def trade_off_figure(sweep: Sweep, key: str) -> Figure:
+    """PSI against HM of every setting."""
+    start = _place(sweep.plain)
+    places = {setting: _place(result) for setting, result in sweep.results.items()}
+    front = pareto_front([start, *places.values()])
+    best = max(places, key=lambda setting: places[setting][1])
+    names: list[tuple[str | float | None, ...]] = [("none", None, 0.0, None, None)]
+    names += [
+        (str(setting), setting.variant, setting.strength, str(setting.layers), setting.basket_size)
+        for setting in places
+    ]
+    rows = [
+        (*name, place[0], place[1] / 100, "yes" if place in front else "no")
+        for name, place in zip(names, [start, *places.values()], strict=True)
+    ]
+    return Figure(
+        key,
+        "What evenness costs",
+        f"Plain: HM {start[1]:.1f} at PSI {start[0]:.3f}. Highest HM of {len(places)} settings: {places[best][1]:.1f} at "
+        f"PSI {places[best][0]:.3f} ({method_name(str(best))}). Most even: PSI {front[0][0]:.3f} at HM {front[0][1]:.1f}.",
+        "Each mark is one setting; up and left is better: higher HM, and less difference between positions. The dashed line "
+        "joins the settings that no other beats in both." + _APPROXIMATE * sweep.detached,
+        (Panel("", partial(_draw_trade_off, start=start, places=places, front=front), 3.8),),
+        ("method", "variant", "strength", "layers", "basket_size", "psi", "harmonic_mean", "pareto"),
+        tuple(rows),
+    )
+
+
+def _place(result: EvaluationResult) -> Point:
+    return result.psi or 0.0, 100 * result.ranking_score
+
+
+def _draw_trade_off(axes: Any, start: Point, places: Mapping[Calibration, Point], front: Sequence[Point]) -> None:
+    axes.plot(*zip(*front, strict=True), color=palette.MUTED, linewidth=1.1, linestyle="--", zorder=1)
+    for setting, place in places.items():
+        colour = _COLOURS.get(str(setting.layers), palette.METHODS[5])
+        axes.scatter(*place, marker=_MARKERS[setting.variant], color=colour, s=34, zorder=2, linewidths=0)
+    middle = sum(axes.get_xlim()) / 2
+    at = {place: setting for setting, place in places.items()}
+    for place in dict.fromkeys([front[0], max(places.values(), key=lambda point: point[1])]):  # most even, highest HM
+        if place in at:
+            side = "right" if place[0] > middle else "left"
+            axes.annotate(
+                f"{at[place].variant} λ {at[place].strength:g}",
+                place,
+                xytext=(-7 if side == "right" else 7, 5),
+                textcoords="offset points",
+                ha=side,
+                fontsize=8.5,
+            )
+    axes.scatter(*start, marker="*", s=170, color=palette.PLAIN, label="plain", zorder=3, linewidths=0)
+    for variant in [name for name in _MARKERS if any(setting.variant == name for setting in places)]:
+        axes.scatter([], [], marker=_MARKERS[variant], color=palette.MUTED, label=variant)
+    for layers in [name for name in _COLOURS if any(str(setting.layers) == name for setting in places)]:
+        axes.plot([], [], color=_COLOURS[layers], linewidth=5, label=LAYER_NAMES[layers])
+    axes.set(xlabel="PSI  (0: every position alike)", ylabel="HM of nDCG@10")
+    axes.margins(0.08)
+    axes.legend(ncols=3, handlelength=1.2, handletextpad=0.5, **_LEGEND)
+
+
+def pareto_front(candidates: list[Point]) -> list[Point]:
     """The points that no other beats in both: lower PSI and higher HM; by rising PSI."""
-    front: list[tuple[float, float]] = []
-    for psi, mean in sorted(set(points), key=lambda point: (point[0], -point[1])):
+    front: list[Point] = []
+    for psi, mean in sorted(set(candidates), key=lambda point: (point[0], -point[1])):
         if not front or mean > front[-1][1]:
             front.append((psi, mean))
     return front
-
-
-def _value(result: EvaluationResult, name: str) -> float:
-    if name == "HM":
-        return result.ndcg if result.harmonic_mean is None else result.harmonic_mean
-    return result.groups[name].ndcg
-
-
-def _kind(one: Calibration) -> tuple[object, ...]:
-    """What settings of one curve have in common."""
-    return one.variant, one.basket_size, one.self_mass, one.first_token
-
-
-def _kind_name(one: Calibration) -> str:
-    more = f", self-mass {one.self_mass:g}" if one.variant == "hard" else ""
-    return f"{one.variant}{more}, baskets of {one.basket_size}"
-
-
-def _short(one: Calibration) -> str:
-    more = f" w={one.self_mass:g}" if one.variant == "hard" else ""
-    more += "" if one.first_token is None else f" first={one.first_token}"
-    return f"{one.variant} λ={one.strength:g} {one.layers} B={one.basket_size}{more}"
-
-
-def _axes(count: int, size: tuple[float, float]) -> tuple[Any, list[Any]]:
-    try:
-        from matplotlib.figure import Figure  # not pyplot, which would choose a back end for the whole process
-    except ImportError:
-        raise ImportError("Figures need matplotlib: pip install 'evenspan[report]'.") from None
-    figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(1, count, sharey=True, squeeze=False)
-    for panel in panels[0]:
-        panel.spines[["top", "right"]].set_visible(False)
-    return figure, list(panels[0])
-
-
-def _save(figure: Any, path: str | Path) -> None:
-    figure.savefig(path, dpi=150, metadata={"Date": None} if str(path).endswith(".svg") else None)

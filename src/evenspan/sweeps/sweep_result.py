@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evenspan.calibration import Calibration
+from evenspan.drawing.figure import save
+from evenspan.errors import require_extra
 from evenspan.evaluation.comparing import Comparison, compare
 from evenspan.evaluation.scores import EvaluationResult, file_name
+from evenspan.sweeps.figures import strengths_figure, trade_off_figure
 
 if TYPE_CHECKING:
     import pandas
 
 
-def figure(result: EvaluationResult) -> float:
-    """What settings are ranked by: HM, or nDCG@10 where a benchmark has no positions."""
-    return result.ndcg if result.harmonic_mean is None else result.harmonic_mean
+DETACHED = " (detached)"  # behind a calibration's string, in the name of a method that approximates it
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,12 @@ class SweepResult:
     @property
     def best(self) -> Calibration | None:
         """The setting with the highest HM (nDCG@10 where there are no positions)."""
-        return max(self.results, key=lambda one: figure(self.results[one]), default=None)
+        return max(self.results, key=lambda setting: self.results[setting].ranking_score, default=None)
 
     @cached_property
     def comparison(self) -> Comparison:
         """All settings against the plain model."""
-        return compare([self.plain, *self.results.values(), *([self.rechecked] if self.rechecked else [])])
+        return compare(self._all())
 
     def __str__(self) -> str:
         lines = [str(self.comparison)]
@@ -55,7 +56,7 @@ class SweepResult:
             lines.append(
                 "Detached: approximate, calibrated in the context of the plain pass. The last row is the best setting, exact."
             )
-        lines += [f"not evaluated: {one}: {reason}" for one, reason in self.failures.items()]
+        lines += [f"not evaluated: {setting}: {reason}" for setting, reason in self.failures.items()]
         return "\n".join(lines)
 
     def to_frame(self) -> pandas.DataFrame:
@@ -63,35 +64,38 @@ class SweepResult:
         import pandas
 
         rows = []
-        for one, result in [(None, self.plain), *self.results.items()]:
+        for setting, result in [(None, self.plain), *self.results.items()]:
             rows.append(
                 {
                     "method": result.method,
-                    "variant": None if one is None else one.variant,
-                    "strength": 0.0 if one is None else one.strength,
-                    "layers": None if one is None else str(one.layers),
-                    "basket_size": None if one is None else one.basket_size,
+                    "variant": None if setting is None else setting.variant,
+                    "strength": 0.0 if setting is None else setting.strength,
+                    "layers": None if setting is None else str(setting.layers),
+                    "basket_size": None if setting is None else setting.basket_size,
                     **{name: group.ndcg for name, group in result.groups.items()},
                     "ndcg": result.ndcg,
                     "recall": result.recall,
                     "harmonic_mean": result.harmonic_mean,
                     "psi": result.psi,
-                    "detached": self.detached and one is not None,
+                    "detached": self.detached and setting is not None,
                 }
             )
         return pandas.DataFrame(rows)
 
     def write(self, folder: str | Path) -> None:
-        """Write every result, the table and, where there are positions, both figures as PNG and SVG."""
-        from evenspan.sweeps.figures import plot_strengths, plot_trade_off
-
+        """Write every result, the table and, where there are positions, both figures as PNG and SVG with their data."""
+        drawn = self.plain.psi is not None and bool(self.results)
+        if drawn:
+            require_extra("report", "The figures of a sweep", "matplotlib")
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
-        for result in [self.plain, *self.results.values(), *([self.rechecked] if self.rechecked else [])]:
+        for result in self._all():
             result.write(target / f"{file_name(result.method)}.json")
         self.to_frame().to_csv(target / "sweep.csv", index=False)
         (target / "sweep.md").write_text(self.comparison.to_markdown() + "\n", encoding="utf-8")
-        if self.plain.psi is not None and self.results:
-            for ending in ("png", "svg"):
-                plot_trade_off(self, target / f"trade_off.{ending}")
-                plot_strengths(self, target / f"strengths.{ending}")
+        if drawn:
+            save(trade_off_figure(self, "trade_off"), target)
+            save(strengths_figure(self, "strengths"), target)
+
+    def _all(self) -> list[EvaluationResult]:
+        return [self.plain, *self.results.values(), *([self.rechecked] if self.rechecked else [])]

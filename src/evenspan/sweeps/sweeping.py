@@ -24,7 +24,7 @@ from evenspan.models.calibrating import uncalibrated
 from evenspan.progress import ProgressBar
 from evenspan.sweeps.grids import paper_grid
 from evenspan.sweeps.shared import SharedEncoder
-from evenspan.sweeps.sweep_result import SweepResult
+from evenspan.sweeps.sweep_result import DETACHED, SweepResult
 from evenspan.sweeps.vectors import bar_label, check_calibrations, encode_settings
 
 
@@ -37,7 +37,7 @@ class Detached(Method):
 
     @property
     def name(self) -> str:  # noqa: D102
-        return f"{self.calibration} (detached)"
+        return f"{self.calibration}{DETACHED}"
 
     def encode(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None = None) -> Vectors:  # noqa: D102
         swept = encode_settings(encoder, texts, [self.calibration], detached=True, bar=bar)

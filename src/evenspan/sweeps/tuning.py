@@ -15,7 +15,7 @@ from evenspan.evaluation.evaluating import evaluate, require_evaluation
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.scoring import Resampling, summarise
 from evenspan.sweeps.splitting import split
-from evenspan.sweeps.sweep_result import SweepResult, figure
+from evenspan.sweeps.sweep_result import SweepResult
 from evenspan.sweeps.sweeping import sweep
 
 
@@ -115,13 +115,13 @@ def tune(
         raise RuntimeError(f"No setting could be evaluated. {reasons}")
     on_development = {setting: part(result, choosing=True) for setting, result in swept.results.items()}
     plain = part(swept.plain, choosing=True)
-    best = max(on_development, key=lambda setting: figure(on_development[setting]))
+    best = max(on_development, key=lambda setting: on_development[setting].ranking_score)
     exact = swept.results[best]
     if swept.detached:
         exact = evaluate(model, benchmark, best, resamples=0, seed=seed, **_of_evaluate(options))
     confirmation = compare([part(swept.plain, choosing=False), part(exact, choosing=False)])
     gain = _gain(confirmation)
-    better = figure(on_development[best]) > figure(plain)
+    better = on_development[best].ranking_score > plain.ranking_score
     use = best if better and gain.significant and gain.value > 0 else None
     return Tuning(use, best, better, compare([plain, on_development[best]]), confirmation, swept)
 

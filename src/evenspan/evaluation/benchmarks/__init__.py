@@ -26,7 +26,7 @@ def load_benchmark(name_or_path: str | os.PathLike[str], *, limit: int | None = 
 
     Args:
         name_or_path: `"fineweb-posq"`, `"squad-posq"`, `"posir"`, `"nanobeir"`, a folder with `corpus.jsonl`,
-            `queries.jsonl` and qrels, or a `.json` file in SQuAD format (or a folder of them).
+            `queries.jsonl` and qrels (also with .gz or .zst), or a `.json` file in SQuAD format (or a folder of them).
         limit: a quick look: at most that many documents in each collection.
         **options: of the source; for hub sources `path` names a local copy in the hub's own layout.
 
@@ -64,4 +64,4 @@ def _call(loader: Callable[..., Benchmark], name: str, options: dict[str, Any], 
 
 
 def _squad_files(path: Path) -> bool:
-    return not (path / "corpus.jsonl").exists() and any(path.glob("*.json"))
+    return not any(path.glob("corpus.jsonl*")) and any(path.glob("*.json"))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark, Collection, Query, thirds
-from evenspan.evaluation.benchmarks.files import BenchmarkError, read_jsonl, read_qrels, read_tags, require
+from evenspan.evaluation.benchmarks.files import BenchmarkError, find, read_jsonl, read_qrels, read_tags
 
 
 def load_directory(path: Path, title: bool = False) -> Benchmark:
-    """Read `corpus.jsonl`, `queries.jsonl` and `qrels/test.tsv` (or `qrels.tsv` beside them).
+    """Read `corpus.jsonl`, `queries.jsonl` and `qrels/test.tsv` (or `qrels.tsv` beside them), each also with .gz or .zst.
 
     Queries may have `pos_char_span` ([start, end) in the relevant document) or `span_class` (`beginning`, `middle`,
     `end`, one or a list); where only the span is given, the thirds of the document that it lies in are the groups.
@@ -21,48 +22,48 @@ def load_directory(path: Path, title: bool = False) -> Benchmark:
         title: whether a document's title is put in front of its text. Positions stay those in the text.
     """
     corpus: dict[str, str] = {}
-    titles: dict[str, str] = {}
-    for number, entry in read_jsonl(path / "corpus.jsonl", "_id", "text"):
-        if entry["_id"] in corpus:
-            raise BenchmarkError(path / "corpus.jsonl", number, f"document id {entry['_id']!r} appears a second time")
+    titled: dict[str, str] = {}
+    for _, entry in _unique(find(path / "corpus.jsonl"), "document"):
         corpus[entry["_id"]] = entry["text"]
-        titles[entry["_id"]] = entry.get("title") or ""
-    relevance, lines = _relevance(path, corpus)
-    queries: list[Query] = []
-    seen: set[str] = set()
-    for number, entry in read_jsonl(path / "queries.jsonl", "_id", "text"):
-        if entry["_id"] in seen:
-            raise BenchmarkError(path / "queries.jsonl", number, f"query id {entry['_id']!r} appears a second time")
-        seen.add(entry["_id"])
-        if entry["_id"] in relevance:
-            lengths = [len(corpus[document]) for document in relevance[entry["_id"]]]
-            queries.append(_query(path / "queries.jsonl", number, entry, lengths))
-    unknown = next((query for query in relevance if query not in seen), None)
-    if unknown is not None:
-        raise BenchmarkError(lines[0], lines[1][unknown], f"query {unknown!r} is not in queries.jsonl")
+        if title:
+            titled[entry["_id"]] = f"{entry.get('title') or ''} {entry['text']}".strip()
+    file = find(path / "queries.jsonl")
+    asked = {entry["_id"]: (number, entry) for number, entry in _unique(file, "query")}
+    relevance = _relevance(find(path / "qrels" / "test.tsv", path / "qrels.tsv"), corpus, asked)
+    queries = tuple(
+        _query(file, number, entry, [len(corpus[document]) for document in relevance[query]])
+        for query, (number, entry) in asked.items()
+        if query in relevance
+    )
     if not queries:
-        raise BenchmarkError(path / "queries.jsonl", None, "no query has a relevant document in the qrels")
+        raise BenchmarkError(file, None, "no query has a relevant document in the qrels")
     groups = POSITIONS if any(query.groups for query in queries) else ()
-    if title:
-        corpus = {name: f"{titles[name]} {text}".strip() for name, text in corpus.items()}
     name = path.resolve().name
-    collection = Collection(name, corpus, tuple(queries), relevance)
+    collection = Collection(name, titled or corpus, queries, relevance)
     return Benchmark(name, (collection,), groups, options={"source": "directory", "path": str(path), "title": title})
 
 
-def _relevance(path: Path, corpus: dict[str, str]) -> tuple[dict[str, dict[str, int]], tuple[Path, dict[str, int]]]:
-    file = path / "qrels" / "test.tsv"
-    if not file.is_file():
-        file = require(path / "qrels.tsv")
+def _relevance(file: Path, corpus: Container[str], asked: Container[str]) -> dict[str, dict[str, int]]:
+    """Relevant documents by query, all of them known."""
     relevance: dict[str, dict[str, int]] = {}
-    lines: dict[str, int] = {}
     for number, query, document, score in read_qrels(file):
         if document not in corpus:
             raise BenchmarkError(file, number, f"document {document!r} is not in corpus.jsonl")
+        if score > 0 and query not in asked:
+            raise BenchmarkError(file, number, f"query {query!r} is not in queries.jsonl")
         if score > 0:
             relevance.setdefault(query, {})[document] = score
-            lines.setdefault(query, number)
-    return relevance, (file, lines)
+    return relevance
+
+
+def _unique(file: Path, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line number and object of every line; an id that comes a second time is an error."""
+    seen: set[str] = set()
+    for number, entry in read_jsonl(file, "_id", "text"):
+        if entry["_id"] in seen:
+            raise BenchmarkError(file, number, f"{kind} id {entry['_id']!r} appears a second time")
+        seen.add(entry["_id"])
+        yield number, entry
 
 
 def _query(path: Path, number: int, entry: dict[str, Any], lengths: list[int]) -> Query:

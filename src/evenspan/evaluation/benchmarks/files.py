@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from evenspan.corpus.compression import COMPRESSED
+from evenspan.corpus.formats import LINES
+from evenspan.corpus.sources import Source
 from evenspan.evaluation.benchmark import POSITIONS
 
 # Older copies of the data sets call the outer groups otherwise.
@@ -20,38 +23,33 @@ class BenchmarkError(ValueError):
         super().__init__(f"{path}{'' if line is None else f', line {line}'}: {problem}")
 
 
-def require(path: Path) -> Path:
-    """The path, if there is such a file."""
-    if not path.is_file():
-        there = (
-            ", ".join(sorted(entry.name for entry in path.parent.iterdir())) if path.parent.is_dir() else "no folder"
-        )
-        raise BenchmarkError(path, None, f"there is no such file (the folder holds: {there})")
-    return path
+def find(*paths: Path) -> Path:
+    """The first of these files that is there, also where it is compressed."""
+    for path in paths:
+        for candidate in (path, *(Path(f"{path}{suffix}") for suffix in COMPRESSED)):
+            if candidate.is_file():
+                return candidate
+    folder = paths[-1].parent
+    there = ", ".join(sorted(entry.name for entry in folder.iterdir())) if folder.is_dir() else "no folder"
+    raise BenchmarkError(paths[-1], None, f"there is no such file (the folder holds: {there})")
 
 
 def read_jsonl(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and object of every line, each with the given text fields."""
-    for number, line in _lines(path):
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise BenchmarkError(path, number, f"no valid JSON: {error.msg}") from None
-        if not isinstance(entry, dict):
-            raise BenchmarkError(path, number, "not a JSON object")
+    for number, entry in _rows(path, "jsonl"):
         if isinstance(entry.get("_id"), int):
             entry["_id"] = str(entry["_id"])
         for field in fields:
             if not isinstance(entry.get(field), str):
-                found = f"has {entry[field]!r}" if field in entry else f"has {sorted(entry)}"
-                raise BenchmarkError(path, number, f"needs a text field {field!r}, {found}")
+                there = f"has {entry[field]!r}" if field in entry else f"has {sorted(entry)}"
+                raise BenchmarkError(path, number, f"needs a text field {field!r}, {there}")
         yield number, entry
 
 
 def read_qrels(path: Path) -> Iterator[tuple[int, str, str, int]]:
     """Line number, query, document and score of a tab-separated qrels file, with or without a header."""
-    for number, line in _lines(path):
-        cells = line.split("\t")
+    for number, line in _rows(path, LINES):
+        cells = line["text"].split("\t")
         if len(cells) != 3:
             raise BenchmarkError(
                 path, number, f"needs query-id, corpus-id and score between tabs, has {len(cells)} cells"
@@ -72,13 +70,9 @@ def read_tags(span_class: Any) -> tuple[str, ...] | None:
     return tuple(name for name in POSITIONS if name in named) if named <= set(POSITIONS) else None
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number and content of every line that is not blank."""
-    with require(path).open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise BenchmarkError(path, number, f"not UTF-8: {error.reason} at byte {error.start}") from None
-            if text.strip():
-                yield number, text
+def _rows(path: Path, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line number and fields of every row; the first that cannot be read is an error."""
+    for row in Source(path, kind, max_chars=sys.maxsize // 8).read():
+        if row.fields is None:
+            raise BenchmarkError(path, row.place.line, row.problem or "unreadable")
+        yield row.place.line, dict(row.fields)

@@ -63,9 +63,9 @@ def load_generated(
     paragraphs = min(round(tokens / PARAGRAPH_TOKENS), MOST_PARAGRAPHS)
     words = (tokens / paragraphs - TOKENS_OF_NAMES) / TOKENS_PER_WORD
     subjects = _subjects(documents * paragraphs, pick)
-    told: set[str] = set()
+    used: set[str] = set()
     made = [
-        [_paragraph(*subjects[number * paragraphs + place], words, pick, told) for place in range(paragraphs)]
+        [_paragraph(*subjects[number * paragraphs + place], words, pick, used) for place in range(paragraphs)]
         for number in range(documents)
     ]
     asked = [pick.randrange(paragraphs) for _ in made]
@@ -92,8 +92,8 @@ def _subjects(count: int, pick: random.Random) -> list[tuple[str, str]]:
     return pick.sample([(place, kind) for place in chosen for kind in TYPES], count)
 
 
-def _paragraph(place: str, kind: str, words: float, pick: random.Random, told: set[str]) -> _Paragraph:
-    """Some facts on one subject among sentences that answer no question, and that nothing has `told` before."""
+def _paragraph(place: str, kind: str, words: float, pick: random.Random, used: set[str]) -> _Paragraph:
+    """Some facts on one subject among sentences that answer no question and were not `used` before."""
     facts = pick.sample(sorted(FACTS), QUESTIONS)
     name = f"the {place} {kind}"
     known = [_fill(pick.choice(FACTS[fact][0]), pick, name=name, place=place, type=kind) for fact in facts]
@@ -104,9 +104,9 @@ def _paragraph(place: str, kind: str, words: float, pick: random.Random, told: s
         between = between or pick.sample(BETWEEN, len(BETWEEN))
         template = between.pop()
         sentence = _fill(template, pick, type=kind)
-        while sentence in told:
+        while sentence in used:
             sentence = _fill(template, pick, type=kind)
-        told.add(sentence)
+        used.add(sentence)
         sentences.append(sentence)
         length += len(sentences[-1].split())
     sentences.insert(pick.randrange(1, len(sentences) + 1), known[1])

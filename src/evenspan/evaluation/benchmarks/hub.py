@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evenspan.errors import require_extra
+
 
 def read_split(
     repository: str, split: str, columns: Sequence[str], *, config: str | None = None, path: str | Path | None = None
@@ -19,6 +21,7 @@ def read_split(
         config: of the data set, where it has several.
         path: a local copy in the hub's own layout; None to take it from the hub or its cache.
     """
+    require_extra("eval", f"The benchmark {repository}", "datasets")
     import datasets
 
     _check_copy(repository, path)
@@ -26,24 +29,42 @@ def read_split(
         table = datasets.load_dataset(str(path or repository), config, split=split)
     except (ConnectionError, FileNotFoundError, datasets.exceptions.DatasetNotFoundError) as error:
         raise OSError(how_to_provide(repository, path)) from error
-    missing = [column for column in columns if column not in table.column_names]
-    if missing:
-        raise ValueError(
-            f"{path or repository}, split {split!r}: column {missing[0]!r} is missing; "
-            f"there are {', '.join(table.column_names)}."
-        )
+    _check_columns(f"{path or repository}, split {split!r}", columns, table.column_names)
     rows: list[dict[str, Any]] = table.select_columns(list(columns)).to_list()
     return rows
 
 
-def find_file(repository: str, file: str, path: str | Path | None = None) -> Path:
-    """One file of a data set, downloaded if need be."""
+def read_parquet(
+    repository: str, file: str, columns: Sequence[str], path: str | Path | None = None
+) -> list[dict[str, Any]]:
+    """The rows of one Parquet file of a data set, which is downloaded if need be."""
+    require_extra("eval", f"The benchmark {repository}", "pyarrow")
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(_file(repository, file, path))
+    _check_columns(file, columns, table.column_names)
+    rows: list[dict[str, Any]] = table.select(list(columns)).to_pylist()
+    return rows
+
+
+def named(names: Sequence[str] | str | None) -> list[str]:
+    """Names that are given as a list, or separated by commas."""
+    return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names or ())
+
+
+def _check_columns(where: str, columns: Sequence[str], present: Sequence[str]) -> None:
+    missing = [column for column in columns if column not in present]
+    if missing:
+        raise ValueError(f"{where}: column {missing[0]!r} is missing; there are {', '.join(present)}.")
+
+
+def _file(repository: str, file: str, path: str | Path | None) -> Path:
     _check_copy(repository, path)
     if path is not None:
-        found = Path(path, file)
-        if not found.is_file():
+        copy = Path(path, file)
+        if not copy.is_file():
             raise FileNotFoundError(f"The copy of {repository} at {path} has no {file}.")
-        return found
+        return copy
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evenspan.evaluation.benchmark import Benchmark, Collection, Query
-from evenspan.evaluation.benchmarks.hub import read_split
+from evenspan.evaluation.benchmarks.hub import named, read_split
 
 REPOSITORY = "sentence-transformers/NanoBEIR-en"
 SETS = (
@@ -34,7 +34,7 @@ def load_nanobeir(
         seed: of the shuffle; a document's order depends on it and on the document's id alone.
         path: a local copy of the data set in the hub's own layout.
     """
-    chosen = [name.strip() for name in sets.split(",")] if isinstance(sets, str) else list(sets or SETS)
+    chosen = named(sets) or list(SETS)
     unknown = [name for name in chosen if name not in SETS]
     if unknown:
         raise ValueError(f"NanoBEIR has no set {unknown[0]!r}; there are {', '.join(SETS)}.")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evenspan.evaluation.benchmark import Benchmark, Collection, Query
-from evenspan.evaluation.benchmarks.hub import find_file, how_to_provide
+from evenspan.evaluation.benchmarks.hub import how_to_provide, named, read_parquet
 
 REPOSITORY = "infgrad/PosIR-Benchmark-v1"
 LANGUAGES = (
@@ -36,7 +36,7 @@ def load_posir(
     for given in (language, corpus_language):
         if given not in LANGUAGES:
             raise ValueError(f"PosIR has no language {given!r}; there are {', '.join(LANGUAGES)}.")
-    chosen = [name.strip() for name in domains.split(",")] if isinstance(domains, str) else list(domains or [])
+    chosen = named(domains)
     if not chosen or path is not None:  # named domains of the hub need no listing, which the cache does not have
         there = _domains(language, path)
         unknown = [name for name in chosen if name not in there]
@@ -74,9 +74,12 @@ def _domains(language: str, path: str | Path | None) -> list[str]:
 
 
 def _collection(domain: str, language: str, corpus_language: str, path: str | Path | None) -> Collection:
-    queries = _read(f"{language}/{domain}/queries.parquet", path, QUERY_COLUMNS)
-    corpus = _read(f"{corpus_language}/{domain}/corpus.parquet", path, ("_id", "text"))
-    qrels = _read(f"{language}/{domain}/qrels/test.parquet", path, ("query-id", "corpus-id", "score"))
+    def read(file: str, *columns: str) -> list[dict[str, Any]]:
+        return read_parquet(REPOSITORY, file, columns, path)
+
+    queries = read(f"{language}/{domain}/queries.parquet", *QUERY_COLUMNS)
+    corpus = read(f"{corpus_language}/{domain}/corpus.parquet", "_id", "text")
+    qrels = read(f"{language}/{domain}/qrels/test.parquet", "query-id", "corpus-id", "score")
     relevance: dict[str, dict[str, int]] = {}
     for row in qrels:
         if row["score"] > 0:
@@ -94,14 +97,3 @@ def _query(row: dict[str, Any]) -> Query:
     start, end = row["pos_char_span"]
     position = min(1.0, max(0.0, (start + end) / 2 / max(1, row["pos_char_length"])))
     return Query(str(row["_id"]), row["text"], (BIN_NAMES[bin_of(position)],), position, int(row["pos_token_length"]))
-
-
-def _read(file: str, path: str | Path | None, columns: Sequence[str]) -> list[dict[str, Any]]:
-    import pyarrow.parquet
-
-    table = pyarrow.parquet.read_table(find_file(REPOSITORY, file, path))
-    missing = [column for column in columns if column not in table.column_names]
-    if missing:
-        raise ValueError(f"{file}: column {missing[0]!r} is missing; there are {', '.join(table.column_names)}.")
-    rows: list[dict[str, Any]] = table.select(list(columns)).to_pylist()
-    return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark, Collection, Query, thirds
 from evenspan.evaluation.benchmarks.files import BenchmarkError
@@ -70,24 +70,28 @@ def load_squad_files(path: Path, words: int = 750) -> Benchmark:
 
 
 Question = tuple[str, str, int, int]
+Value = TypeVar("Value", list[Any], str, int)
 
 
 def _documents(file: Path, words: int) -> Iterator[tuple[str, list[Question]]]:
     """Joined documents of a file, each with its questions and the span of their first answer."""
     try:
-        articles = json.loads(file.read_text(encoding="utf-8"))["data"]
-    except (json.JSONDecodeError, KeyError, TypeError):
-        raise BenchmarkError(file, None, "not in SQuAD format: needs a JSON object with 'data'") from None
-    for number, article in enumerate(articles, start=1):
-        if not isinstance(article, dict) or not isinstance(article.get("paragraphs"), list):
-            raise BenchmarkError(file, None, f"not in SQuAD format: article {number} has no list of 'paragraphs'")
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise BenchmarkError(file, None, "not in SQuAD format: no JSON in UTF-8") from None
+    for number, article in enumerate(_get(file, content, "data", list, "the file"), start=1):
         text = ""
         questions: list[Question] = []
-        for paragraph in article["paragraphs"]:
+        for paragraph in _get(file, article, "paragraphs", list, f"article {number}"):
             if text:
                 text += "\n\n"
-            questions += _questions(file, paragraph, offset=len(text))
-            text += paragraph["context"]
+            context = _get(file, paragraph, "context", str, f"a paragraph of article {number}")
+            entries = _get(file, paragraph, "qas", list, f"a paragraph of article {number}")
+            questions += [
+                (name, asked, len(text) + start, len(text) + end)
+                for name, asked, start, end in _questions(file, entries, context)
+            ]
+            text += context
             if len(words_of(text)) >= words:
                 yield text, questions
                 text, questions = "", []
@@ -95,20 +99,32 @@ def _documents(file: Path, words: int) -> Iterator[tuple[str, list[Question]]]:
             yield text, questions
 
 
-def _questions(file: Path, paragraph: dict[str, Any], offset: int) -> Iterator[Question]:
-    context = paragraph["context"]
-    for entry in paragraph["qas"]:
+def _questions(file: Path, entries: list[Any], context: str) -> Iterator[Question]:
+    """The questions of a paragraph that have an answer, and the span of the first one in it."""
+    for number, entry in enumerate(entries, start=1):
+        if isinstance(entry, dict) and isinstance(entry.get("id"), int):
+            entry["id"] = str(entry["id"])
+        name = _get(file, entry, "id", str, f"question {number} of a paragraph")
         if entry.get("is_impossible") or not entry.get("answers"):
             continue
-        answer = entry["answers"][0]
-        start, end = answer["answer_start"], answer["answer_start"] + len(answer["text"])
+        where = f"question {name!r}"
+        answer = _get(file, entry, "answers", list, where)[0]
+        start = _get(file, answer, "answer_start", int, where)
+        end = start + len(_get(file, answer, "text", str, where))
         if not 0 <= start <= end <= len(context):
             raise BenchmarkError(
-                file,
-                None,
-                f"question {entry['id']!r}: span [{start}, {end}) lies outside its context of {len(context)}",
+                file, None, f"{where}: span [{start}, {end}) lies outside its context of {len(context)}"
             )
-        yield entry["id"], entry["question"], offset + start, offset + end
+        yield name, _get(file, entry, "question", str, where), start, end
+
+
+def _get(file: Path, entry: Any, name: str, kind: type[Value], where: str) -> Value:
+    """A field of an entry; one that is not there or not of this type is an error."""
+    value = entry.get(name) if isinstance(entry, dict) else None
+    if not isinstance(value, kind):
+        wanted = {list: "list of ", str: "text ", int: "number "}[kind]
+        raise BenchmarkError(file, None, f"not in SQuAD format: {where} has no {wanted}{name!r}")
+    return value
 
 
 def _bin_name(low: int, high: int) -> str:

@@ -12,25 +12,24 @@ import contextlib
 import itertools
 from collections import deque
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from evenspan.indexing.manifest import Written
+from evenspan.indexing.options import EncodingOptions
 from evenspan.indexing.plan import Shard
-from evenspan.indexing.progress import Progress
+from evenspan.indexing.progress import IndexProgress
 from evenspan.indexing.ray.feed import Feed, Handoff, blocks
 from evenspan.indexing.ray.session import data_context, plain_errors, ray_session
 from evenspan.indexing.ray.worker import ShardEncoder
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Store
 
-if TYPE_CHECKING:
-    from evenspan.indexing.run import IndexOptions
-
 _FEW_SHARDS = 8  # of so many, no more workers are started than have something to do
 
 
 def run_on_ray(
-    shards: Iterator[Shard], settings: IndexSettings, store: Store, progress: Progress, options: IndexOptions
+    shards: Iterator[Shard], settings: IndexSettings, store: Store, progress: IndexProgress, options: EncodingOptions
 ) -> None:
     """Encode, write and commit every shard."""
     first = deque(itertools.islice(shards, 1))
@@ -45,17 +44,7 @@ def run_on_ray(
         with _feed(ray, _drained(first, shards), store) as (feed, handoff, dataset):
             written = dataset.map_batches(
                 ShardEncoder,
-                fn_constructor_args=(
-                    settings,
-                    store.writer(),
-                    handoff,
-                    {
-                        "device": options.device,
-                        "document_prompt": options.document_prompt,
-                        "batch_tokens": options.batch_tokens,
-                        "workers": workers,
-                    },
-                ),
+                fn_constructor_args=(settings, store.writer(), handoff, replace(options, workers=workers)),
                 batch_size=1,  # a shard; whole blocks are not to be had on GPUs
                 batch_format="pyarrow",
                 compute=ray.data.ActorPoolStrategy(size=workers),
@@ -111,7 +100,7 @@ def _feed(ray: Any, shards: Iterator[Shard], store: Store) -> Iterator[tuple[Fee
         ray.kill(handoff)
 
 
-def _resources(ray: Any, options: IndexOptions) -> tuple[int, dict[str, int]]:
+def _resources(ray: Any, options: EncodingOptions) -> tuple[int, dict[str, int]]:
     """How many actors, and what each gets: one for each GPU, or else for two CPUs."""
     there = ray.cluster_resources()
     gpus, cpus = int(there.get("GPU", 0)), int(there.get("CPU", 1))

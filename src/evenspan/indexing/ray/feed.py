@@ -76,10 +76,10 @@ def blocks(_: Any, handoff: Any) -> Iterator[Any]:
     import ray
 
     for place in itertools.count():
-        found = ray.get(handoff.get.remote(place))
-        if found is None:
+        shard = ray.get(handoff.get.remote(place))
+        if shard is None:
             return
-        packed = ray.get(found[0]) if found else b""
+        packed = ray.get(shard[0]) if shard else b""
         yield pyarrow.table({SHARD: pyarrow.array([packed], pyarrow.large_binary())})
 
 
@@ -99,8 +99,7 @@ class Feed:
     def waiting(self, number: int) -> Shard | None:
         """A shard that was written and is to be committed now; None if it was already: Ray made it twice."""
         with self._changed:
-            found = self._waiting.get(number)
-        return None if found is None else found[1]
+            return self._waiting[number][1] if number in self._waiting else None
 
     def committed(self, number: int) -> None:
         """Let go of a shard, and make room for the next."""

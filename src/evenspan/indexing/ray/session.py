@@ -18,11 +18,9 @@ _OF_RAY = ("UserCodeException", "RayTaskError", "SystemException")
 @contextlib.contextmanager
 def ray_session(address: str | None) -> Iterator[Any]:
     """Ray, started for the run, or that which the process has."""
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise ImportError("engine='ray' needs Ray: pip install 'evenspan[ray]'.") from error
+    import ray
+    import ray.data
+
     if ray.is_initialized():
         if address is not None:
             raise ValueError("This process is connected to a Ray cluster already: leave the address out.")

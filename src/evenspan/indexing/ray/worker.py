@@ -9,6 +9,7 @@ import pyarrow
 import pyarrow.ipc
 
 from evenspan.indexing.columns import with_vectors
+from evenspan.indexing.options import EncodingOptions
 from evenspan.indexing.ray.feed import NUMBER, SHARD, TOKENS
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
 from evenspan.indexing.stores.base import ShardWriter
@@ -19,7 +20,7 @@ _TRIES = 5  # of a shard
 class ShardEncoder:
     """An actor: loads the model once, then encodes and writes shard after shard."""
 
-    def __init__(self, settings: IndexSettings, writer: ShardWriter, handoff: Any, options: dict[str, Any]) -> None:
+    def __init__(self, settings: IndexSettings, writer: ShardWriter, handoff: Any, options: EncodingOptions) -> None:
         from evenspan.calibration import Calibration
         from evenspan.encoding import Encoder
         from evenspan.identity import vectors_digest
@@ -28,9 +29,9 @@ class ShardEncoder:
 
         self._writer, self._handoff = writer, handoff
         # All workers load at once, before the first has succeeded.
-        self._count("load", _TRIES + options["workers"], "while they loaded the model")
-        device, self._keep_text = options["device"], settings.text
-        model = load(settings.model, **({} if device is None else {"device": device}))
+        self._count("load", _TRIES + (options.workers or 1), "while they loaded the model")
+        self._keep_text = settings.text
+        model = load(settings.model, **({} if options.device is None else {"device": options.device}))
         if vectors_digest(model) != settings.weights:
             raise RuntimeError(f"{settings.model!r} has other weights on this machine than where the run was started.")
         if settings.calibration == NO_CALIBRATION:
@@ -38,7 +39,7 @@ class ShardEncoder:
             self._plain.__enter__()
         else:
             calibrate(model, Calibration.parse(settings.calibration))
-        self._encoder = Encoder(model, prompt=options["document_prompt"], batch_tokens=options["batch_tokens"])
+        self._encoder = Encoder(model, prompt=options.document_prompt, batch_tokens=options.batch_tokens)
         self._handoff.succeed.remote("load")
 
     def __call__(self, block: Any) -> Any:

@@ -2,65 +2,74 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from evenspan.errors import require_extra
+from evenspan.indexing.manifest import MANIFEST, Manifest
 from evenspan.indexing.stores.base import Hit, Store
 
-__all__ = ["Hit", "Store", "open_store"]
+__all__ = ["Hit", "Store", "locate_store"]
 
 _POSTGRES = ("postgresql://", "postgres://")
 PARQUET = "parquet:"
 LANCE = "lance:"
 
 
-def open_store(
+def locate_store(
     location: str | os.PathLike[str], *, write: bool = False, replace: bool = False, table: str | None = None
-) -> Store:
-    """The store at a location: `postgresql://…`, `parquet:FOLDER`, `lance:FOLDER`, or a folder, which is LanceDB's.
+) -> Callable[[], Store]:
+    """What opens the store at a location; a location or an installation that cannot be used is an error now.
 
-    A folder that holds an index is opened as what it is, and one whose name ends in `.parquet` is made of Parquet files.
+    There are `postgresql://…`, `parquet:FOLDER`, `lance:FOLDER`, and a folder, which is LanceDB's. A folder that holds
+    an index is opened as what it is, and one whose name ends in `.parquet` is made of Parquet files.
     """
     text = os.fspath(location)
     if text.startswith(("postgresql+", "postgres+")):  # as SQLAlchemy writes it
         text = "postgresql" + text[text.index("://") :]
     if text.startswith(_POSTGRES):
+        require_extra("index", "PostgreSQL", "psycopg", "pgvector", "pyarrow")
         from evenspan.indexing.stores.postgres import PostgresStore
 
-        return PostgresStore(text, table or "evenspan", write=write, replace=replace)
+        return partial(PostgresStore, text, table or "evenspan", write=write, replace=replace)
     if table is not None:
-        raise ValueError(f"table={table!r} is for PostgreSQL, whose address begins with postgresql://.")
-    kind = next((prefix for prefix in (PARQUET, LANCE) if text.startswith(prefix)), None)
-    folder = Path(text.removeprefix(kind or ""))
+        raise ValueError(f"The table {table!r} is for PostgreSQL, whose address begins with postgresql://.")
     if "://" in text:
         kind_of_address = text.partition("://")[0]  # and no more of it: it may hold a password
         raise ValueError(
             f"There is no store for {kind_of_address}://…: use a folder, parquet:FOLDER, or postgresql://…."
         )
-    found = _kind_of(folder, replace=replace)
-    if found is not None and kind not in (None, found):
-        raise ValueError(f"{folder} holds an index of another kind ({found.rstrip(':')}): use another folder.")
-    kind = kind or found or (PARQUET if folder.suffix == ".parquet" else LANCE)
+    kind, folder = _kind_of(text, replace=replace)
     if kind == PARQUET:
+        require_extra("index", "An index of Parquet files", "pyarrow")
         from evenspan.indexing.stores.parquet import ParquetStore
 
-        return ParquetStore(folder, write=write, replace=replace)
+        return partial(ParquetStore, folder, write=write, replace=replace)
+    require_extra("index", "LanceDB", "lancedb", "pyarrow")
     from evenspan.indexing.stores.lance import LanceStore
 
-    return LanceStore(folder, write=write, replace=replace)
+    return partial(LanceStore, folder, write=write, replace=replace)
 
 
-def _kind_of(folder: Path, *, replace: bool) -> str | None:
-    from evenspan.indexing.manifest import MANIFEST, Catalogue
+def _kind_of(text: str, *, replace: bool) -> tuple[str, Path]:
+    """The kind of a store in a folder, and the folder."""
+    kind = next((prefix for prefix in (PARQUET, LANCE) if text.startswith(prefix)), None)
+    folder = Path(text.removeprefix(kind or ""))
+    stored = _stored_kind(folder, replace=replace)
+    if stored is not None and kind not in (None, stored):
+        raise ValueError(f"{folder} holds an index of another kind ({stored.rstrip(':')}): use another folder.")
+    return kind or stored or (PARQUET if folder.suffix == ".parquet" else LANCE), folder
 
+
+def _stored_kind(folder: Path, *, replace: bool) -> str | None:
     if not (folder / MANIFEST).exists():
         return None
     try:
-        catalogue = Catalogue(folder)
-        try:
-            return {"parquet": PARQUET, "lance": LANCE}.get(catalogue.get("store"))
-        finally:
-            catalogue.close()
+        with contextlib.closing(Manifest(folder)) as manifest:
+            return {"parquet": PARQUET, "lance": LANCE}.get(manifest.get("store"))
     except RuntimeError:  # damaged
         if replace:
             return None

@@ -98,15 +98,12 @@ class Store(ABC):
     def rejects_path(self) -> Path:
         """Where rejects are written unless told otherwise."""
 
+    def discard(self) -> None:  # noqa: B027
+        """Leave nothing behind of a run that failed before it wrote anything, where that would be a folder."""
+
     @abstractmethod
     def close(self) -> None:
         """Let go of files and connections."""
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def hits(rows: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> list[Hit]:

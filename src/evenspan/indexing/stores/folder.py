@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
 from evenspan.indexing.columns import Columns
-from evenspan.indexing.manifest import LOCK, MANIFEST, Catalogue, Lock
+from evenspan.indexing.manifest import MANIFEST, Manifest
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Store
 
+LOCK = "_lock.sqlite"
+
 
 class FolderStore(Store):
-    """An index in a folder, with a `Catalogue` as its manifest."""
+    """An index in a folder, with a `Manifest`."""
 
     kind: str
     content: tuple[str, ...]  # patterns of what an index of this kind puts into its folder
@@ -23,16 +27,18 @@ class FolderStore(Store):
         self.location = str(folder)
         self.folder = folder = Path(os.path.abspath(folder))  # workers may have another working directory
         self._lock = None
+        self._made: list[Path] = []  # folders that this run has made, the innermost first
         if write:
+            self._made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = Lock(folder)
+            self._lock = FolderLock(folder)
             self._refuse_other_content()
             if replace:
                 self._clear()
         try:
-            self.catalogue = Catalogue(folder, read_only=not write)
+            self.manifest = Manifest(folder, read_only=not write)
             if write:
-                if self.catalogue.get("settings") is None:  # a run that died before its first shard
+                if self.manifest.get("settings") is None:  # a run that died before its first shard
                     self._clear_content()
                 self.recover()
         except BaseException:
@@ -44,33 +50,45 @@ class FolderStore(Store):
         raise NotImplementedError
 
     def settings(self) -> IndexSettings | None:  # noqa: D102
-        stored = self.catalogue.get("settings")
+        stored = self.manifest.get("settings")
         return None if stored is None else IndexSettings.from_dict(stored)
 
     def start(self, settings: IndexSettings) -> None:  # noqa: D102
-        self.catalogue.put(settings=settings.to_dict(), store=self.kind)
+        self.manifest.put(settings=settings.to_dict(), store=self.kind)
 
     def columns(self) -> Columns:  # noqa: D102
-        return dict(self.catalogue.get("columns") or {})
+        return dict(self.manifest.get("columns") or {})
 
     def set_columns(self, columns: Columns) -> None:  # noqa: D102
         if columns != self.columns():
-            self.catalogue.put(columns=columns)
+            self.manifest.put(columns=columns)
 
     def digests(self, names: Sequence[str]) -> list[bytes | None]:  # noqa: D102
-        return self.catalogue.digests(names)
+        return self.manifest.digests(names)
 
     def reserve(self) -> int:  # noqa: D102
-        return self.catalogue.reserve()
+        self._made = []  # from now on somebody may be writing
+        return self.manifest.reserve()
 
     def count(self) -> int:  # noqa: D102
-        return self.catalogue.count()
+        return self.manifest.count()
 
     def rejects_path(self) -> Path:  # noqa: D102
         return self.folder / "_rejects.jsonl"
 
+    def discard(self) -> None:  # noqa: D102
+        if not self._made or self.rejects_path().exists():
+            return
+        self.manifest.close()
+        with contextlib.suppress(OSError):  # the error that ended the run is the one to be seen
+            self._clear()
+            for path in self.folder.glob(f"{LOCK}*"):
+                path.unlink()
+            for folder in self._made:
+                folder.rmdir()
+
     def close(self) -> None:  # noqa: D102
-        self.catalogue.close()
+        self.manifest.close()
         self._release()
 
     def _release(self) -> None:
@@ -101,3 +119,24 @@ class FolderStore(Store):
                     shutil.rmtree(path)
                 else:
                     path.unlink()
+
+
+class FolderLock:
+    """Keeps a second run out of a folder; the system lets go of it when the process dies."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._database = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise OSError(f"Cannot write to {folder}: {error}.") from error
+        try:
+            self._database.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            self._database.close()
+            if "locked" not in str(error):
+                raise OSError(f"Cannot lock {folder}: {error}.") from error
+            raise RuntimeError(f"Another run is writing to {folder}: wait for it, or stop it.") from None
+
+    def release(self) -> None:
+        """Let others in."""
+        self._database.close()

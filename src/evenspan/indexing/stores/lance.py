@@ -9,27 +9,26 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import lancedb
 import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
-from evenspan.indexing.columns import TYPES, Columns
-from evenspan.indexing.filters import Both, Either, Filter, IsNull, Not, OneOf, Value
+from evenspan.indexing.columns import Columns, arrow_type
+from evenspan.indexing.filters import Filter
 from evenspan.indexing.manifest import ROWS, Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
 from evenspan.indexing.stores.folder import FolderStore
+from evenspan.indexing.stores.lance_sql import condition
 
 TABLE = "documents"
 _INDEXED_FROM = 20_000  # rows; fewer are scanned in a few milliseconds
+_PROBES = 40  # partitions of the index that a search looks into
 _SPARE = 16  # more results than asked for, to make up for outdated rows
 
 
 def _connect(folder: Path) -> Any:
-    try:
-        import lancedb
-    except ImportError as error:
-        raise ImportError("LanceDB is not installed: pip install 'evenspan[index]', or use parquet:FOLDER.") from error
     return lancedb.connect(str(folder.resolve()))
 
 
@@ -73,7 +72,7 @@ class LanceStore(FolderStore):
         self._table.checkout_latest()  # writers open the table for themselves
         missing = [(name, kind) for name, kind in columns.items() if name not in self._table.schema.names]
         if missing:
-            self._table.add_columns(pyarrow.schema([pyarrow.field(name, TYPES[kind]) for name, kind in missing]))
+            self._table.add_columns(pyarrow.schema([pyarrow.field(name, arrow_type(kind)) for name, kind in missing]))
         super().set_columns(columns)
 
     def recover(self) -> None:
@@ -84,10 +83,8 @@ class LanceStore(FolderStore):
         if not self._readable():
             self._clear_content()
             self._create(settings, self.columns())
-        for strays in self.catalogue.reconcile(self._keys()):
-            self._delete(strays)
-        known = self.columns()  # a column that was added before its shard was committed is used by the same shard again
-        self.set_columns(known)
+        self._reconcile()
+        self.set_columns(self.columns())  # one that was added before its shard was committed is used by it again
 
     def _create(self, settings: IndexSettings, columns: Columns) -> None:
         _connect(self.folder).create_table(TABLE, schema=_schema(settings, columns))
@@ -97,15 +94,14 @@ class LanceStore(FolderStore):
         return LanceWriter(self.folder)
 
     def commit(self, written: Written, documents: Sequence[tuple[str, bytes]]) -> None:  # noqa: D102
-        self._delete(self.catalogue.commit(written, documents))
+        self._delete(self.manifest.commit(written, documents))
 
     def finish(self) -> None:
         """Compact, forget old versions, and bring the vector index up to date."""
         self._table.checkout_latest()
-        if self._table.count_rows() != self.catalogue.count():  # a worker that was given up wrote after all
-            for strays in self.catalogue.reconcile(self._keys()):
-                self._delete(strays)
-            if self._table.count_rows() != self.catalogue.count():
+        if self._table.count_rows() != self.manifest.count():  # a worker that was given up wrote after all
+            self._reconcile()
+            if self._table.count_rows() != self.manifest.count():
                 raise RuntimeError(f"{self.location} holds rows twice: two workers wrote one shard. Start it over.")
         if self.count() >= _INDEXED_FROM and not self._table.list_indices():
             self._build_index()
@@ -133,12 +129,11 @@ class LanceStore(FolderStore):
             query = self._table.search(vector, vector_column_name="vector").distance_type("dot")
             query = query.select([*names, "_distance"]).limit(asked).nprobes(_PROBES)
             if where is not None:
-                query = query.where(_condition(where), prefilter=True)
-            found = query.to_arrow().to_pylist()
+                query = query.where(condition(where), prefilter=True)
+            nearest = query.to_arrow().to_pylist()
             # While a run is writing, or after it died, the table may hold rows that do not count yet or no longer do.
-            keys = self.catalogue.keys([row["id"] for row in found])
-            rows = [row for row, key in zip(found, keys, strict=True) if row["key"] == key][:k]
-            if len(rows) == k or len(found) < asked:
+            rows = self._live(nearest)[:k]
+            if len(rows) == k or len(nearest) < asked:
                 break
             asked *= 4
         scores = [1.0 - row.pop("_distance") for row in rows]
@@ -147,14 +142,19 @@ class LanceStore(FolderStore):
     def rows(self) -> Iterator[Hit]:  # noqa: D102
         self._table.checkout_latest()
         for batch in self._table.search().limit(None).to_batches(1024):
-            rows = batch.to_pylist()
-            keys = self.catalogue.keys([row["id"] for row in rows])
-            live = [row for row, key in zip(rows, keys, strict=True) if row["key"] == key]
+            live = self._live(batch.to_pylist())
             yield from hits(live, [0.0] * len(live))
 
-    def _keys(self) -> Iterator[list[int]]:
-        for batch in self._table.search().select(["key"]).limit(None).to_batches(65_536):
-            yield batch.column("key").to_pylist()
+    def _reconcile(self) -> None:
+        """Forget documents that are not there, and delete rows that do not count."""
+        batches = self._table.search().select(["key"]).limit(None).to_batches(65_536)
+        for strays in self.manifest.reconcile(batch.column("key").to_pylist() for batch in batches):
+            self._delete(strays)
+
+    def _live(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those of some rows that count: others are not committed yet, or replaced."""
+        keys = self.manifest.keys([row["id"] for row in rows])
+        return [row for row, key in zip(rows, keys, strict=True) if row["key"] == key]
 
     def _delete(self, keys: Sequence[int]) -> None:
         if keys:
@@ -188,9 +188,6 @@ class LanceStore(FolderStore):
         return True
 
 
-_PROBES = 40
-
-
 def _schema(settings: IndexSettings, columns: Columns) -> Any:
     text = [pyarrow.field("text", pyarrow.large_string())] if settings.text else []
     return pyarrow.schema(
@@ -200,7 +197,7 @@ def _schema(settings: IndexSettings, columns: Columns) -> Any:
             pyarrow.field("digest", pyarrow.binary(16)),
             pyarrow.field("vector", pyarrow.list_(pyarrow.float32(), settings.dimensions)),
             pyarrow.field("key", pyarrow.int64()),
-            *(pyarrow.field(name, TYPES[kind]) for name, kind in columns.items()),
+            *(pyarrow.field(name, arrow_type(kind)) for name, kind in columns.items()),
         ]
     )
 
@@ -216,37 +213,3 @@ def _conform(rows: Any, schema: Any) -> Any:
 
 def _key_range(number: int) -> str:
     return f"key >= {number * ROWS} AND key < {(number + 1) * ROWS}"
-
-
-def _condition(where: Filter) -> str:
-    """A condition in Lance's SQL, from names that are columns and values that are quoted."""
-    if isinstance(where, (Both, Either)):
-        joint = " AND " if isinstance(where, Both) else " OR "
-        return f"({joint.join(map(_condition, _chain(where)))})"  # side by side: Lance limits how deep brackets go
-    if isinstance(where, Not):
-        return f"(NOT {_condition(where.part)})"
-    column = f"`{where.column}`"  # letters, digits and underscores
-    if isinstance(where, IsNull):
-        return f"({column} IS NULL)"
-    if isinstance(where, OneOf):
-        return f"({column} IN ({', '.join(map(_literal, where.values))}))"
-    return f"({column} {where.sign} {_literal(where.value)})"
-
-
-def _chain(where: Both | Either) -> list[Filter]:
-    """The parts of a chain of the same word, `a and b and c`, from left to right."""
-    parts: list[Filter] = []
-    left: Filter = where
-    while isinstance(left, Both | Either) and type(left) is type(where):
-        parts.append(left.right)
-        left = left.left
-    return [left, *reversed(parts)]
-
-
-def _literal(value: Value) -> str:
-    # Not by LanceDB's own `lit(…).to_sql()`: it leaves a quote after a backslash as it is.
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    if value == -(2**63) and isinstance(value, int):  # read as minus a number that is too large
-        return "CAST('-9223372036854775808' AS BIGINT)"
-    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import heapq
 import json
+import operator
 import os
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,14 +20,13 @@ import pyarrow.compute
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from evenspan.indexing.columns import TYPES, Columns, vectors_of
-from evenspan.indexing.filters import Both, Either, Filter, IsNull, Not, OneOf
+from evenspan.indexing.columns import arrow_type, vectors_of
+from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf
 from evenspan.indexing.manifest import Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
 from evenspan.indexing.stores.folder import FolderStore
 
-_LOOKS = 30  # seconds
 _COMPARE = {
     "=": pyarrow.compute.equal,
     "!=": pyarrow.compute.not_equal,
@@ -60,7 +60,7 @@ class ParquetWriter(ShardWriter):
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        sync_folder(self.folder)
+        _sync_folder(self.folder)
         return Written(number, name, rows.num_rows, size, digest)
 
 
@@ -72,17 +72,16 @@ class ParquetStore(FolderStore):
 
     def recover(self) -> None:
         """Drop shards whose files are missing or damaged, and files that no shard names."""
-        listed: set[str | None] = set()
-        for shard in self.catalogue.shards():
+        for shard in self.manifest.shards():
             path = self.folder / str(shard.file)
             if not path.exists() or path.stat().st_size != shard.bytes or _digest(path) != shard.digest:
-                self.catalogue.forget_shard(shard.number)
-            else:
-                listed.add(shard.file)
-        self._sweep(listed)
+                self.manifest.forget_shard(shard.number)
+        self._sweep()
 
-    def _sweep(self, listed: set[str | None]) -> None:
-        for path in [*self.folder.glob("shard-*.parquet"), *self.folder.glob("_shard-*.tmp")]:
+    def _sweep(self) -> None:
+        """Remove files that no shard names."""
+        listed = {shard.file for shard in self.manifest.shards()}
+        for path in [path for pattern in self.content for path in self.folder.glob(pattern)]:
             if path.name not in listed:
                 path.unlink(missing_ok=True)
 
@@ -98,114 +97,99 @@ class ParquetStore(FolderStore):
             raise OSError(
                 f"A worker wrote {path}, which is not here: all machines must see the same folder at this path."
             )
-        self.catalogue.commit(written, documents)
+        self.manifest.commit(written, documents)
 
     def finish(self) -> None:
         """Write shards with outdated rows again without them: who reads the files sees no document twice."""
-        counts, writer = self.catalogue.live_counts(), self.writer()
-        for shard in self.catalogue.shards():
+        counts, writer = self.manifest.live_counts(), self.writer()
+        for shard in self.manifest.shards():
             if counts.get(shard.number, 0) == shard.rows:
                 continue
-            live = self.catalogue.live(shard.number)
+            live = self.manifest.live(shard.number)
             table = pyarrow.parquet.read_table(self.folder / str(shard.file))
             kept = table.take(pyarrow.array(sorted(live), pyarrow.int64()))
             if live:
                 documents = list(zip(kept["id"].to_pylist(), kept["digest"].to_pylist(), strict=True))
-                self.catalogue.commit(writer.write(self.reserve(), kept), documents, replaced=[shard])
+                self.manifest.commit(writer.write(self.reserve(), kept), documents, replaced=shard)
             else:
-                self.catalogue.forget_shard(shard.number)
-        self._sweep({shard.file for shard in self.catalogue.shards()})
+                self.manifest.forget_shard(shard.number)
+        self._sweep()
 
     def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:  # noqa: D102
         best: list[list[tuple[float, int, int]]] = [[] for _ in vectors]
-        shards = self.catalogue.shards()
-        expression = None if where is None else _expression(where)
+        shards = self.manifest.shards()
         # Two passes: vectors alone first, then the rows that were found.
         for place, shard in enumerate(shards):
-            places, found = self._vectors(shard, where, expression)
-            if not len(places):
+            numbers, candidates = self._vectors(shard, where)
+            if not len(numbers):
                 continue
-            scores = vectors @ found.T  # (queries, rows)
-            take = min(k, len(places))
+            scores = vectors @ candidates.T  # (queries, rows)
+            take = min(k, len(numbers))
             chosen = np.argpartition(-scores, take - 1, axis=1)[:, :take]
             for query, columns in enumerate(chosen):
-                entries = [(float(scores[query, at]), -place, -int(places[at])) for at in columns]
+                entries = [(float(scores[query, at]), -place, -int(numbers[at])) for at in columns]
                 best[query] = heapq.nlargest(k, best[query] + entries)
         wanted: dict[int, set[int]] = {}
         for entries in best:
-            for _, place, row in entries:
-                wanted.setdefault(-place, set()).add(-row)
+            for _, place, number in entries:
+                wanted.setdefault(-place, set()).add(-number)
         rows = {
-            (place, row): values
-            for place, numbers in wanted.items()
-            for row, values in zip(sorted(numbers), self._read(shards[place], sorted(numbers)), strict=True)
+            (place, number): values
+            for place, chosen_rows in wanted.items()
+            for number, values in zip(sorted(chosen_rows), self._read(shards[place], sorted(chosen_rows)), strict=True)
         }
         return [
-            hits([rows[-place, -row] for _, place, row in entries], [score for score, _, _ in entries])
+            hits([rows[-place, -number] for _, place, number in entries], [score for score, _, _ in entries])
             for entries in best
         ]
 
     def rows(self) -> Iterator[Hit]:  # noqa: D102
-        for shard in self.catalogue.shards():
-            live = self.catalogue.live(shard.number)
+        for shard in self.manifest.shards():
+            live = self.manifest.live(shard.number)
             start = 0
             for batch in pyarrow.parquet.ParquetFile(self.folder / str(shard.file)).iter_batches(1024):
                 rows = [row for at, row in enumerate(batch.to_pylist()) if start + at in live]
                 yield from hits(rows, [0.0] * len(rows))
                 start += batch.num_rows
 
-    def _vectors(
-        self, shard: Written, where: Filter | None, expression: Any
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The places and vectors of a shard's live rows that pass the filter."""
-        names = [] if where is None else sorted(filter_columns(where))
+    def _vectors(self, shard: Written, where: Filter | None) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The row numbers and vectors of a shard's live rows that pass the filter."""
+        names = [] if where is None else sorted(_columns_of(where))
         file = self.folder / str(shard.file)
-        there = set(pyarrow.parquet.read_schema(file).names)
-        table = pyarrow.parquet.read_table(file, columns=["vector", *(name for name in names if name in there)])
-        places = np.arange(table.num_rows)
-        live = self.catalogue.live(shard.number)
+        present = set(pyarrow.parquet.read_schema(file).names)
+        table = pyarrow.parquet.read_table(file, columns=["vector", *(name for name in names if name in present)])
+        numbers = np.arange(table.num_rows)
+        live = self.manifest.live(shard.number)
         if len(live) < table.num_rows:
-            places = np.array(sorted(live), dtype=np.int64)
-            table = table.take(places)
+            numbers = np.array(sorted(live), dtype=np.int64)
+            table = table.take(numbers)
         if where is not None:
-            table = table.append_column("_place", pyarrow.array(places))
-            types: Columns = self.columns()
+            table = table.append_column("_number", pyarrow.array(numbers))
+            types = self.columns()
             for name in names:
-                if name not in there:  # a shard from before that column
-                    table = table.append_column(name, pyarrow.nulls(table.num_rows, TYPES[types[name]]))
-            table = table.filter(expression)
-            places = table["_place"].to_numpy()
-        return places, vectors_of(table)
+                if name not in present:  # a shard from before that column
+                    table = table.append_column(name, pyarrow.nulls(table.num_rows, arrow_type(types[name])))
+            table = table.filter(_expression(where))
+            numbers = table["_number"].to_numpy()
+        return numbers, vectors_of(table)
 
     def _read(self, shard: Written, rows: Sequence[int]) -> list[dict[str, Any]]:
         file = self.folder / str(shard.file)
         names = [name for name in pyarrow.parquet.read_schema(file).names if name not in ("vector", "digest")]
-        found: list[dict[str, Any]] = pyarrow.parquet.read_table(file, columns=names).take(rows).to_pylist()
-        return found
+        chosen: list[dict[str, Any]] = pyarrow.parquet.read_table(file, columns=names).take(rows).to_pylist()
+        return chosen
 
 
-def _await(path: Path, size: int) -> None:
-    """Make sure that a file is here, which another machine may have written: some file systems show it late."""
-    for _ in range(_LOOKS):
-        if path.exists() and path.stat().st_size == size:
-            return
-        time.sleep(1)
-        os.listdir(path.parent)  # has the folder read again where its entries are remembered
-    raise OSError(f"A worker wrote {path}, which is not here: all machines must see the same folder at this path.")
-
-
-def filter_columns(where: Filter) -> set[str]:
+def _columns_of(where: Filter) -> set[str]:
     """The columns that a filter looks at."""
-    if isinstance(where, (Both, Either)):
-        return filter_columns(where.left) | filter_columns(where.right)
-    return filter_columns(where.part) if isinstance(where, Not) else {where.column}
+    if isinstance(where, Joined):
+        return set().union(*map(_columns_of, where.parts))
+    return _columns_of(where.part) if isinstance(where, Not) else {where.column}
 
 
 def _expression(where: Filter) -> Any:
-    if isinstance(where, Both):
-        return _expression(where.left) & _expression(where.right)
-    if isinstance(where, Either):
-        return _expression(where.left) | _expression(where.right)
+    if isinstance(where, Joined):
+        return functools.reduce(operator.and_ if where.word == "and" else operator.or_, map(_expression, where.parts))
     if isinstance(where, Not):
         return ~_expression(where.part)
     column = pyarrow.compute.field(where.column)
@@ -218,14 +202,11 @@ def _expression(where: Filter) -> Any:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def sync_folder(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Have a folder's entries on the disk, where the system can do that."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)

@@ -4,73 +4,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 from numpy.typing import NDArray
+from pgvector.psycopg import register_vector
+from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from evenspan.corpus.documents import Document
-from evenspan.indexing.columns import RESERVED, Columns, vectors_of
+from evenspan.indexing.columns import RESERVED, Columns
 from evenspan.indexing.filters import Filter
 from evenspan.indexing.manifest import Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, Store, hits
-from evenspan.indexing.stores.postgres_sql import Result, about, condition, connect, insist, shards
-
-try:
-    import psycopg
-    from pgvector.psycopg import register_vector
-    from psycopg import sql
-    from psycopg.types.json import Jsonb
-except ImportError as error:
-    raise ImportError("PostgreSQL needs psycopg and pgvector: pip install 'evenspan[index]'.") from error
+from evenspan.indexing.stores.postgres_sql import Result, about, condition, connect, insist, listed, shards
+from evenspan.indexing.stores.postgres_writer import PostgresWriter
 
 _TYPES = {"bool": "boolean", "int": "bigint", "float": "double precision", "str": "text"}
 _LONGEST_ID = 2000  # bytes; an entry of a B-tree takes 2,704
 _INDEXED_DIMENSIONS = 2000  # of a `vector`; twice as many as half precision
 _SEARCHED = 100  # rows that HNSW looks at, at least
-
-
-@dataclass(frozen=True)
-class PostgresWriter(ShardWriter):
-    """Writes the rows of a shard in one transaction, which is also its commit."""
-
-    address: str = field(repr=False)  # it may hold a password
-    table: str
-
-    def write(self, number: int, rows: Any) -> Written:  # noqa: D102
-        names = [name for name in rows.schema.names if name != "vector"]
-        vectors = vectors_of(rows)
-        columns = [rows[name].to_pylist() for name in names]
-        records = [(*values, vector) for *values, vector in zip(*columns, vectors, strict=True)]
-        listed = [*names, "vector"]
-        statement = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT (id) DO UPDATE SET {}").format(
-            sql.Identifier(self.table),
-            sql.SQL(", ").join(map(sql.Identifier, listed)),
-            sql.SQL(", ").join([sql.Placeholder()] * len(listed)),
-            sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in listed[1:]),
-        )
-
-        def save() -> None:
-            with connect(self.address) as connection:
-                register_vector(connection)
-                with connection.transaction(), connection.cursor() as cursor:
-                    # What is replaced goes as a whole: a column that the new row lacks must not keep its old value.
-                    cursor.execute(
-                        sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(sql.Identifier(self.table)), (columns[0],)
-                    )
-                    cursor.executemany(statement, records)
-                    cursor.execute(
-                        sql.SQL("INSERT INTO {} (number, rows) VALUES (%s, %s) ON CONFLICT (number) DO NOTHING").format(
-                            shards(self.table)
-                        ),
-                        (number, rows.num_rows),
-                    )
-
-        insist(save, lambda: None)
-        return Written(number, None, rows.num_rows, 0, "")
 
 
 class PostgresStore(Store):
@@ -80,6 +37,7 @@ class PostgresStore(Store):
         if not table.isidentifier() or len(table.encode()) > 40:
             raise ValueError(f"A table needs a name of at most 40 letters, digits and underscores, not {table!r}.")
         self._address, self.table, self._write = address, table, write
+        self._name = sql.Identifier(table)
         self.location = f"PostgreSQL table {table}"
         # One thread looks documents up while another writes; only one of them may connect again.
         self._turn = threading.RLock()
@@ -97,19 +55,22 @@ class PostgresStore(Store):
         if self._write:
             self._lock()
             if replace and self._exists(self.table) and not self._is_index():
-                raise ValueError(f"There is a table {self.table!r} already and it is no index: use another --table.")
+                raise self._taken()
             self._run("CREATE EXTENSION IF NOT EXISTS vector")
             self._run(sql.SQL("CREATE TABLE IF NOT EXISTS {} (settings jsonb NOT NULL)").format(about(self.table)))
             create = "CREATE TABLE IF NOT EXISTS {} (number bigint PRIMARY KEY, rows bigint NOT NULL)"
             self._run(sql.SQL(create).format(shards(self.table)))
             if replace:
                 with self._connection.transaction():
-                    self._run(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(self.table)))
+                    self._run(sql.SQL("DROP TABLE IF EXISTS {}").format(self._name))
                     self._run(sql.SQL("DELETE FROM {}").format(about(self.table)))
                     self._run(sql.SQL("DELETE FROM {}").format(shards(self.table)))
         elif not self._exists(f"{self.table}_evenspan"):
             raise FileNotFoundError(f"There is no index {self.table!r} in this database.")
         register_vector(self._connection)
+
+    def _taken(self) -> ValueError:
+        return ValueError(f"There is a table {self.table!r} already and it is no index: use another --table.")
 
     def _exists(self, table: str) -> bool:
         return bool(self._run("SELECT to_regclass(%s) IS NOT NULL", (f'"{table}"',))[0][0])
@@ -146,39 +107,35 @@ class PostgresStore(Store):
             self._lock()
 
     def settings(self) -> IndexSettings | None:  # noqa: D102
-        found = self._ask(sql.SQL("SELECT settings FROM {}").format(about(self.table)))
-        return IndexSettings.from_dict(found[0][0]) if found else None
+        rows = self._ask(sql.SQL("SELECT settings FROM {}").format(about(self.table)))
+        return IndexSettings.from_dict(rows[0][0]) if rows else None
 
     def start(self, settings: IndexSettings) -> None:  # noqa: D102
         text = sql.SQL("text text NOT NULL, ") if settings.text else sql.SQL("")
         create = "CREATE TABLE {} (id text PRIMARY KEY, {}digest bytea NOT NULL, vector vector({}) NOT NULL)"
         with self._connection.transaction():
             try:
-                self._run(
-                    sql.SQL(create).format(sql.Identifier(self.table), text, sql.Literal(int(settings.dimensions)))
-                )
+                self._run(sql.SQL(create).format(self._name, text, sql.Literal(int(settings.dimensions))))
             except psycopg.errors.DuplicateTable:
-                raise ValueError(
-                    f"There is a table {self.table!r} already and it is no index: use another --table."
-                ) from None
+                raise self._taken() from None
             insert = sql.SQL("INSERT INTO {} VALUES (%s)").format(about(self.table))
             self._run(insert, (Jsonb(settings.to_dict()),))
 
     def columns(self) -> Columns:  # noqa: D102
         kinds = {kind: name for name, kind in _TYPES.items()}
-        found = self._ask(
+        rows = self._ask(
             "SELECT column_name, data_type FROM information_schema.columns "
             "WHERE table_schema = ANY(current_schemas(false)) AND table_name = %s ORDER BY ordinal_position",
             (self.table,),
         )
-        return {name: kinds[kind] for name, kind in found if name not in RESERVED and kind in kinds}
+        return {name: kinds[kind] for name, kind in rows if name not in RESERVED and kind in kinds}
 
     def set_columns(self, columns: Columns) -> None:  # noqa: D102
         there = self.columns()
         for name, kind in columns.items():
             if name not in there:
                 add = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} {}")
-                self._ask(add.format(sql.Identifier(self.table), sql.Identifier(name), sql.SQL(_TYPES[kind])))
+                self._ask(add.format(self._name, sql.Identifier(name), sql.SQL(_TYPES[kind])))
 
     def refusal(self, document: Document) -> str | None:  # noqa: D102
         values = [value for value in document.metadata.values() if isinstance(value, str)]
@@ -189,9 +146,9 @@ class PostgresStore(Store):
         return None
 
     def digests(self, names: Sequence[str]) -> list[bytes | None]:  # noqa: D102
-        ask = sql.SQL("SELECT id, digest FROM {} WHERE id = ANY(%s)").format(sql.Identifier(self.table))
-        found = {name: bytes(digest) for name, digest in self._ask(ask, (list(names),))}
-        return [found.get(name) for name in names]
+        ask = sql.SQL("SELECT id, digest FROM {} WHERE id = ANY(%s)").format(self._name)
+        digests = {name: bytes(digest) for name, digest in self._ask(ask, (list(names),))}
+        return [digests.get(name) for name in names]
 
     def reserve(self) -> int:  # noqa: D102
         ask = sql.SQL("SELECT coalesce(max(number), 0) + 1 FROM {}").format(shards(self.table))
@@ -206,17 +163,12 @@ class PostgresStore(Store):
 
     def finish(self) -> None:
         """Build the HNSW index if it is not there; later rows keep it up to date."""
-        settings = self.settings()
-        dimensions = 0 if settings is None else settings.dimensions
+        dimensions = self._made_with().dimensions
         if dimensions > 2 * _INDEXED_DIMENSIONS:
             return  # searched by an exact scan
-        create = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hnsw ({} {})")
-        operators = "vector_ip_ops" if dimensions <= _INDEXED_DIMENSIONS else "halfvec_ip_ops"
-        statement = create.format(
-            sql.Identifier(f"{self.table}_hnsw"),
-            sql.Identifier(self.table),
-            self._indexed(dimensions),
-            sql.SQL(operators),
+        column, kind = _indexed(dimensions)
+        statement = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hnsw ({} {})").format(
+            sql.Identifier(f"{self.table}_hnsw"), self._name, column, sql.SQL(f"{kind}_ip_ops")
         )
 
         def build() -> None:
@@ -227,66 +179,58 @@ class PostgresStore(Store):
 
         self._insist(build)
 
-    def _indexed(self, dimensions: int) -> sql.Composable:
-        """What the index is built on: the vectors, or their half-precision form where they are too long."""
-        if dimensions <= _INDEXED_DIMENSIONS or dimensions > 2 * _INDEXED_DIMENSIONS:
-            return sql.SQL("vector")
-        return sql.SQL("(vector::halfvec({}))").format(sql.Literal(int(dimensions)))
-
     def count(self) -> int:  # noqa: D102
-        return int(self._ask(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(self.table)))[0][0])
+        return int(self._ask(sql.SQL("SELECT count(*) FROM {}").format(self._name))[0][0])
 
     def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:  # noqa: D102
-        settings = self.settings()
-        names = [*(["text"] if settings is not None and settings.text else []), *self.columns()]
+        settings = self._made_with()
+        names = self._fields(settings)
         filtered, values = (sql.SQL("true"), []) if where is None else condition(where)
-        half = settings is not None and _INDEXED_DIMENSIONS < settings.dimensions <= 2 * _INDEXED_DIMENSIONS
-        distance = sql.SQL("{} <#> %s{}").format(
-            self._indexed(0 if settings is None else settings.dimensions), sql.SQL("::halfvec" if half else "")
-        )
+        column, kind = _indexed(settings.dimensions)
+        distance = sql.SQL("{} <#> %s::{}").format(column, sql.SQL(kind))
         ask = sql.SQL("SELECT {}, -({}) FROM {} WHERE {} ORDER BY {} LIMIT %s").format(
-            sql.SQL(", ").join(map(sql.Identifier, ["id", *names])),
-            distance,
-            sql.Identifier(self.table),
-            filtered,
-            distance,
+            listed(names), distance, self._name, filtered, distance
         )
 
-        def run(vector: NDArray[np.float32]) -> list[tuple[Any, ...]]:
+        def nearest(vector: NDArray[np.float32]) -> list[Hit]:
             with self._connection.transaction():
                 # With a filter the index is asked for more until there are enough.
                 self._run("SET LOCAL hnsw.iterative_scan = strict_order")
                 self._run(f"SET LOCAL hnsw.ef_search = {int(min(1000, max(_SEARCHED, 2 * k)))}")
-                return self._run(ask, (vector, *values, vector, k))
+                rows = self._run(ask, (vector, *values, vector, k))
+            return hits([dict(zip(names, row[:-1], strict=True)) for row in rows], [row[-1] for row in rows])
 
-        found = []
-        for vector in vectors:
-            rows = self._insist(lambda one=vector: run(one))  # type: ignore[misc]
-            listed = [dict(zip(["id", *names], row[:-1], strict=True)) for row in rows]
-            found.append(hits(listed, [row[-1] for row in rows]))
-        return found
+        return [self._insist(partial(nearest, vector)) for vector in vectors]
 
     def rows(self) -> Iterator[Hit]:  # noqa: D102
-        names = [name for name in ("id", "text", "vector") if name != "text" or self._has_text()]
-        names += self.columns()
-        ask = sql.SQL("SELECT {} FROM {}").format(
-            sql.SQL(", ").join(map(sql.Identifier, names)), sql.Identifier(self.table)
-        )
+        names = [*self._fields(self._made_with()), "vector"]
         with self._connection.transaction(), self._connection.cursor("rows") as cursor:
-            cursor.execute(ask)
+            cursor.execute(sql.SQL("SELECT {} FROM {}").format(listed(names), self._name))
             for row in cursor:
                 values = dict(zip(names, row, strict=True))
-                values["vector"] = np.asarray(
-                    values["vector"].to_numpy() if hasattr(values["vector"], "to_numpy") else values["vector"]
-                )
+                if hasattr(values["vector"], "to_numpy"):
+                    values["vector"] = values["vector"].to_numpy()
                 yield from hits([values], [0.0])
 
-    def _has_text(self) -> bool:
+    def _made_with(self) -> IndexSettings:
         settings = self.settings()
-        return settings is not None and settings.text
+        if settings is None:
+            raise RuntimeError(f"{self.location} was not started.")
+        return settings
+
+    def _fields(self, settings: IndexSettings) -> list[str]:
+        """The columns that a hit shows."""
+        return ["id", *(["text"] if settings.text else []), *self.columns()]
 
     def rejects_path(self) -> Path:  # noqa: D102
         return Path(f"{self.table}-rejects.jsonl")
 
     def close(self) -> None:  # noqa: D102
         self._connection.close()
+
+
+def _indexed(dimensions: int) -> tuple[sql.Composable, str]:
+    """What an index is built on, and its type: the vectors, or their half-precision form where they are too long."""
+    if _INDEXED_DIMENSIONS < dimensions <= 2 * _INDEXED_DIMENSIONS:
+        return sql.SQL("(vector::halfvec({}))").format(sql.Literal(int(dimensions))), "halfvec"
+    return sql.SQL("vector"), "vector"

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from evenspan.indexing.filters import Both, Either, Filter, IsNull, Not, OneOf
+import psycopg
+from psycopg import sql
 
-try:
-    import psycopg
-    from psycopg import sql
-except ImportError as error:
-    raise ImportError("PostgreSQL needs psycopg and pgvector: pip install 'evenspan[index]'.") from error
+from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf
 
 _SIGNS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _TRIES = (1.0, 3.0, 10.0)  # seconds to wait for a server that is gone
@@ -57,15 +55,19 @@ def shards(table: str) -> sql.Identifier:
     return sql.Identifier(f"{table}_evenspan_shards")
 
 
+def listed(names: Iterable[str]) -> sql.Composable:
+    """Columns, one after the other."""
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
 def condition(where: Filter) -> tuple[sql.Composable, list[Any]]:
     """A condition with placeholders, and the values that go there."""
-    if isinstance(where, (Both, Either)):
-        (left, first), (right, second) = condition(where.left), condition(where.right)
-        joined = "({} AND {})" if isinstance(where, Both) else "({} OR {})"
-        return sql.SQL(joined).format(left, right), [*first, *second]
+    if isinstance(where, Joined):
+        parts, values = zip(*map(condition, where.parts), strict=True)
+        return sql.SQL("({})").format(sql.SQL(f" {where.word} ").join(parts)), list(itertools.chain(*values))
     if isinstance(where, Not):
-        part, values = condition(where.part)
-        return sql.SQL("(NOT {})").format(part), values
+        part, held = condition(where.part)
+        return sql.SQL("(NOT {})").format(part), held
     column = sql.Identifier(where.column)
     if isinstance(where, IsNull):
         return sql.SQL("({} IS NULL)").format(column), []

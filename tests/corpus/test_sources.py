@@ -13,10 +13,8 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
-from helpers import indexes
-from helpers.indexes import content, rows, write_jsonl
+from helpers.indexes import rows, write_jsonl
 
-import evenspan
 from evenspan.corpus.documents import BadRowError, Place, Row, RowRules
 from evenspan.corpus.sources import Source
 
@@ -135,43 +133,6 @@ def test_a_hub_dataset(tmp_path) -> None:
     assert read(f"hf:{tmp_path}:default:train") == EXPECTED
 
 
-BAD = [
-    (b'{"id": "1"}', "missing field 'text'"),
-    (b'{"id": "1", "text": null}', "missing field 'text'"),
-    (b'{"id": "1", "text": " \\n"}', "empty text"),
-    (b'{"id": "1", "text": 7}', "field 'text' is not text"),
-    (b'{"id": "1", "text": ["w1"]}', "field 'text' is not text"),
-    (b'{"text": "w1"}', "missing field 'id'"),
-    (b'{"id": "", "text": "w1"}', "empty id"),
-    (b'{"id": 1.5, "text": "w1"}', "field 'id' is not text"),
-    (b'{"id": "1", "text": "\xff"}', "invalid UTF-8"),
-    (b'{"id": "1", "text": "\\ud800"}', "invalid UTF-8 in field 'text'"),
-    (b'{"id": "1", "text": "w1", "note": "\\udfff"}', "invalid UTF-8 in field 'note'"),
-    (b'{"id": "1", "text": "' + b"x" * 3000 + b'"}', "text longer than 2,000 characters"),
-    (b'{"id": "1", "text": "' + b"x" * 2_000_000 + b'"}', "text longer than 2,000 characters"),
-    (b'{"id": "1", "text": "w1", "n": 99999999999999999999}', "field 'n' does not fit 64 bits"),
-    (b"[1, 2]", "not a JSON object"),
-    (b"{", "no valid JSON"),
-    (b"[" * 100_000, "no valid JSON"),
-    (b'{"id": "good", "text": "w1"}', "the id has been used before"),
-]
-
-
-def test_bad_rows_are_skipped_counted_and_written_down(cls_model, tmp_path) -> None:
-    source = tmp_path / "corpus.jsonl"
-    good = b'{"id": "good", "text": "w1 w2"}\n\n{"id": 7, "text": "w3"}\n'
-    source.write_bytes(good + b"".join(line + b"\n" for line, _ in BAD) + b'{"id": "last", "text": "w4"}')
-    summary = evenspan.index(
-        cls_model, source, f"parquet:{tmp_path / 'index'}", max_chars=2000, max_rejects=0.9, progress=False
-    )
-    assert sorted(content(f"parquet:{tmp_path / 'index'}")) == ["7", "good", "last"]
-    found = indexes.rejects(summary)
-    assert [(one["line"], one["reason"]) for one in found] == [(4 + at, why) for at, (_, why) in enumerate(BAD)]
-    assert {one["file"] for one in found} == {str(source)}
-    assert summary.skipped == len(BAD)
-    assert summary.rejected["invalid UTF-8"] == 3
-
-
 def test_bad_rows_of_csv_and_parquet(tmp_path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b'id,text\n1,"two\nlines"\n2,\xff\n3,a,b\n4\n5,' + b"x" * 300_000 + b"\n")
@@ -192,14 +153,6 @@ def test_bad_rows_of_csv_and_parquet(tmp_path) -> None:
         (None, 1),
         ("invalid UTF-8", 2),
     ]
-
-
-def test_too_many_bad_rows_stop_the_run(cls_model, tmp_path) -> None:
-    entries = [*rows(20), *({"id": "x"} for _ in range(5))]
-    store = f"parquet:{tmp_path / 'index'}"
-    with pytest.raises(RuntimeError, match=r"5 of 25 rows could not be used \(missing field 'text': 5\), more than"):
-        evenspan.index(cls_model, entries, store, progress=False)
-    assert evenspan.index(cls_model, entries, store, max_rejects=0.2, progress=False).total == 20
 
 
 def test_a_file_that_ends_too_early_stops_the_run(tmp_path) -> None:
@@ -240,3 +193,35 @@ def test_csv_in_another_encoding(tmp_path) -> None:
     (tmp_path / "a.csv").write_bytes("id,text\n1,x\n".encode("utf-16"))
     with pytest.raises(ValueError, match=r"a\.csv is not in UTF-8"):
         list(Source(tmp_path / "a.csv").read())
+
+
+def texts(path: Path) -> list[str]:
+    """The text of each row, or why it has none."""
+    found = []
+    for row in Source(path).read():
+        try:
+            found.append(RowRules(id_field="@line").document(row).text)
+        except BadRowError as error:
+            found.append(str(error))
+    return found
+
+
+def test_parquet_in_another_encoding(tmp_path) -> None:
+    bad = pyarrow.array([b"fine", b"\xff", None]).cast(pyarrow.binary())
+    column = pyarrow.StringArray.from_buffers(3, bad.buffers()[1], bad.buffers()[2], bad.buffers()[0], bad.null_count)
+    pyarrow.parquet.write_table(pyarrow.table({"text": column}), tmp_path / "bad.parquet")
+    assert texts(tmp_path / "bad.parquet") == ["fine", "invalid UTF-8", "missing field 'text'"]
+    dictionary = pyarrow.table({"text": pyarrow.array(["a", "b", "a"]).dictionary_encode()})
+    pyarrow.parquet.write_table(dictionary, tmp_path / "dictionary.parquet")
+    assert texts(tmp_path / "dictionary.parquet") == ["a", "b", "a"]
+
+
+def test_values_that_python_does_not_have_are_read_only_where_they_are_wanted(tmp_path) -> None:
+    dates = pyarrow.array([10**15, 1], pyarrow.timestamp("ms"))  # of which the first is none that Python has
+    table = pyarrow.table({"text": [b"a", b"b"], "when": dates, "many": [[0.0] * 9] * 2})
+    pyarrow.parquet.write_table(table, tmp_path / "dates.parquet")
+    first, second = texts(tmp_path / "dates.parquet")
+    assert "a value that cannot be read" in first
+    assert second == "b"
+    wanted = Source(tmp_path / "dates.parquet", wanted=("id",)).read()
+    assert [row.fields for row in wanted] == [{"text": b"a"}, {"text": b"b"}]

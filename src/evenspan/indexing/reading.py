@@ -1,0 +1,90 @@
+"""The rows of a run, and the rules that make documents of them: settled before a model is loaded."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evenspan.corpus.documents import LINE_ID, Row, RowRules
+from evenspan.corpus.sources import Source
+from evenspan.indexing.columns import parse_metadata
+
+_ROWS = 1000  # in a chunk
+_CHARACTERS = 8_000_000  # likewise
+_IDS = ("id", "_id")  # fields that are tried one after the other unless one is named
+
+
+def next_rows(rows: Iterator[Row], enough: Callable[[Row], bool] = lambda _: False) -> list[Row]:
+    """The next rows, up to one that is enough: few enough to hold, however long they are."""
+    chunk: list[Row] = []
+    characters = 0
+    for row in rows:
+        chunk.append(row)
+        characters += sum(len(value) for value in (row.fields or {}).values() if isinstance(value, str))
+        if len(chunk) == _ROWS or characters >= _CHARACTERS or enough(row):
+            break
+    return chunk
+
+
+class SourceRows:
+    """What a run reads: `rows`, the `rules` for them, and the `types` that are given for columns.
+
+    The first rows are read at once: a source that is not there or empty, or that has no such fields, is an error now.
+
+    Args:
+        source: a file, a folder, a glob, `-`, a hub dataset, or rows.
+        source_format: of files whose name does not say it.
+        field: the field of the text.
+        id_field: the field of the id, `@line`, or None for `id`, or `_id` where no row has that.
+        metadata: the fields to keep, with or without a type; None for all.
+        max_chars: longer texts are rejected.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | Iterable[Mapping[str, Any]],
+        source_format: str | None,
+        field: str,
+        id_field: str | None,
+        metadata: Sequence[str] | None,
+        max_chars: int,
+    ) -> None:
+        kept, self.types = (None, {}) if metadata is None else parse_metadata(metadata)
+        rules = RowRules(field, id_field or _IDS[0], kept, max_chars)
+        self._source = Source(source, source_format, field, rules.id_field, max_chars)
+        self.size = self._source.size()
+        rows = self._source.read()
+        wanted = {field, rules.id_field} - {LINE_ID}
+        first = next_rows(rows, lambda row: wanted <= (row.fields or {}).keys())
+        self.rules = self._settled(rules, first, _IDS if id_field is None else (id_field,))
+        self.rows = itertools.chain(first, rows)
+
+    def __str__(self) -> str:
+        return self._source.name
+
+    def refuse(self, path: Path) -> None:
+        """Raise an error if a file that is to be written is one of the source's."""
+        if self._source.reads(path):
+            raise ValueError(f"{path} is a file of the source: write the rejects to another one.")
+
+    def _settled(self, rules: RowRules, first: Sequence[Row], ids: Sequence[str]) -> RowRules:
+        """The rules with the field that holds the ids of these rows."""
+        if not first:
+            raise ValueError(f"There is no document in {str(self)!r}: it is empty.")
+        names = dict.fromkeys(str(name) for row in first for name in row.fields or ())
+        if not names:
+            return rules  # none of them can be used, for reasons that are counted
+        there = f"in {self}: the fields are {', '.join(map(repr, names))}"
+        if rules.text_field not in names:
+            raise ValueError(f"There is no field {rules.text_field!r} {there}; name that of the text with --field.")
+        chosen = next((name for name in ids if name in names or name == LINE_ID), None)
+        if chosen is None:
+            raise ValueError(
+                f"There is no field {ids[0]!r} {there}; name that of the ids with --id, or take file and line with "
+                f"--id {LINE_ID}."
+            )
+        return replace(rules, id_field=chosen)

@@ -1,0 +1,1 @@
+"""Calibrated models in other libraries, where those need more than a `SentenceTransformer`."""
