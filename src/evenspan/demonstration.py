@@ -21,6 +21,9 @@ from evenspan.evaluation import Comparison, EvaluationResult, compare, evaluate,
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark
 from evenspan.models.calibrating import calibrated
 from evenspan.models.miniatures import miniature
+from evenspan.progress import ProgressBar
+
+_TIMINGS = 3
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ def demonstrate(
     report: Callable[[str], None] | None = None,
 ) -> Demonstration:
     """Ask a miniature the generated benchmark before and after calibration."""
+    require_extra("demo", "The demo", "ir_measures", "scipy", "pandas")
     say = report or (lambda _: None)
     benchmark = load_benchmark("generated", documents=documents, tokens=tokens, seed=seed)  # refuses bad sizes at once
     say(f"Loading miniature:{pooling}; {documents} documents of about {tokens} tokens are generated …")
@@ -112,11 +116,12 @@ def demonstrate(
         evaluate(model, benchmark, setting, cuts=(documents,), seed=seed, progress=progress)
         for setting in (None, calibration)
     ]
-    ratio = _time_ratio(model, benchmark, calibration)
+    with ProgressBar("Timing plain and calibrated encoding", _TIMINGS, unit="passes", shown=progress) as bar:
+        ratio = _time_ratio(model, benchmark, calibration, bar)
     return Demonstration(pooling, calibration, results[0], results[1], ratio, _example(benchmark, *results))
 
 
-def _time_ratio(model: SentenceTransformer, benchmark: Benchmark, calibration: Calibration, repeats: int = 3) -> float:
+def _time_ratio(model: SentenceTransformer, benchmark: Benchmark, calibration: Calibration, bar: ProgressBar) -> float:
     """Calibrated over plain encoding time, in alternating passes over a few documents."""
     texts = list(benchmark.collections[0].corpus.values())[:8]
 
@@ -126,17 +131,18 @@ def _time_ratio(model: SentenceTransformer, benchmark: Benchmark, calibration: C
         return time.perf_counter() - start
 
     ratios = []
-    for _ in range(repeats):
+    for _ in range(_TIMINGS):
         plain = seconds()
         with calibrated(model, calibration):
             model.encode_document(texts[:1])  # a first batch is verified, which takes longer
             ratios.append(seconds() / plain)
+        bar.advance()
     return statistics.median(ratios)
 
 
 def _example(benchmark: Benchmark, before: EvaluationResult, after: EvaluationResult) -> Example:
     """The question with its answer at the end whose document rises the most."""
-    collection = next(one for one in benchmark.collections if one.name == "end")
+    collection = next(candidate for candidate in benchmark.collections if candidate.name == "end")
     ranks = [
         {
             row.query: _rank(row.scores[f"ndcg@{len(collection.corpus)}"])

@@ -134,8 +134,15 @@ def test_bad_input_is_refused(cls_model) -> None:
         evenspan.audit(cls_model, "one text")
     with pytest.raises(ValueError, match="no text to look at"):
         evenspan.audit(cls_model, ["", "  "])
-    with pytest.raises(ValueError, match="at least 2"):
-        evenspan.audit(cls_model, TEXTS, segments=1)
+    for option, says in (
+        ({"segments": 1}, "segments must be at least 2, not 1"),
+        ({"versions": 0}, "versions must be at least 1, not 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"sample": 0}, "sample must be at least 1, or None"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            evenspan.audit(cls_model, TEXTS, **option)
     with pytest.raises(ValueError, match="2 names for 12 texts"):
         evenspan.audit(cls_model, TEXTS, names=["a", "b"])
 
@@ -220,18 +227,31 @@ def test_memory_that_runs_out_halves_the_batch(cls_model, monkeypatch) -> None:
     sizes = []
 
     def small(self, texts, **options):
-        sizes.append(options["batch_size"])
+        sizes.append(len(texts))
         vectors = encode(self, texts, **options)
-        if options["batch_size"] > 4:
+        if len(texts) > 4:
             raise torch.OutOfMemoryError("too large")
         return vectors
 
     monkeypatch.setattr(SentenceTransformer, "encode_document", small)
     found = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
-    assert set(sizes) == {32, 16, 8, 4}
+    assert max(sizes) == 32, "the batch size is the most texts in a batch"
+    assert max(sizes[-3:]) <= 4
     assert found.plain.attention.basket_documents == expected.plain.attention.basket_documents
     for one, other in zip(found.plain.attention.layers, expected.plain.attention.layers, strict=True):
         assert one.mean_self_mass == pytest.approx(other.mean_self_mass, abs=1e-6)
+
+
+@pytest.mark.parametrize("setting", [Calibration(strength=0.0, basket_size=16), Calibration(basket_size=256)], ids=str)
+def test_an_audit_in_which_nothing_changed_says_so(setting, cls_model) -> None:
+    """At strength 0, and where no document fills a basket."""
+    found = evenspan.audit(cls_model, TEXTS, setting, progress=False)
+    assert found.calibrated.representation == found.plain.representation
+    assert (found.slope_change.value, found.slope_change.interval) == (0.0, (0.0, 0.0))
+    words = str(found)
+    assert "Calibration changes nothing here." in words
+    for claim in ("takes away", "less even", "turns the slope", "beyond noise", "the verdict is now"):
+        assert claim not in words
 
 
 def test_command_line(cls_model, tmp_path, capsys) -> None:

@@ -195,6 +195,22 @@ def test_few_queries_are_never_significant(cls_model, benchmark) -> None:
     assert not any(difference.significant for name, difference in row.differences.items() if name in ("HM", "PSI"))
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"resamples": -1}, "resamples must be at least 0, not -1"),
+        ({"seed": -1}, "seed must be at least 0, not -1"),
+        ({"cuts": (0, 5)}, "A cut must be at least 1, not 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_encoded(options, says, cls_model, benchmark, monkeypatch) -> None:
+    counting = Counting(cls_model, monkeypatch)
+    with pytest.raises(ValueError, match=says):
+        evaluate(cls_model, benchmark, **{"progress": False, **options})
+    assert counting.texts == 0
+
+
 class Counting:
     """Counts the texts that a model encodes as documents."""
 

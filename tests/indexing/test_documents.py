@@ -11,7 +11,6 @@ from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
 import evenspan.indexing.reading
-from evenspan.indexing.batches import DocumentEncoder
 
 AWKWARD = [
     "'; DROP TABLE documents; --", '"quotes" and `ticks`', "emoji 😀 and \u202e marks", "%s %(id)s {} \\' \\\\",
@@ -121,20 +120,6 @@ def test_tokens_and_truncation_are_counted(index) -> None:
     assert json.loads(summary.to_json())["tokens"] == 260
 
 
-def test_batches_keep_to_their_budget_longest_first(model) -> None:
-    from evenspan.indexing.batches import DocumentEncoder
-
-    encoder = DocumentEncoder(model, batch_tokens=64)
-    texts = [one["text"] for one in rows(50)]
-    counts = encoder.count_tokens(texts)
-    assert counts == [len(text.split()) + 2 for text in texts]
-    batches = list(encoder._batches(counts))
-    assert sorted(at for batch in batches for at in batch) == list(range(50))
-    assert all(len(batch) * max(counts[at] for at in batch) <= 64 for batch in batches)
-    longest = [max(counts[at] for at in batch) for batch in batches]
-    assert longest == sorted(longest, reverse=True)
-
-
 def test_out_of_memory_halves_the_batch(model, tmp_path, monkeypatch) -> None:
     sizes = []
     plain = type(model).encode_document
@@ -152,17 +137,3 @@ def test_out_of_memory_halves_the_batch(model, tmp_path, monkeypatch) -> None:
     one, other = content(f"parquet:{tmp_path / 'plain'}"), content(f"parquet:{tmp_path / 'scarce'}")
     for name in one:
         np.testing.assert_allclose(np.frombuffer(one[name][2], "f4"), np.frombuffer(other[name][2], "f4"), atol=2e-6)
-
-
-def test_halving_is_remembered_once_for_both_halves(model, monkeypatch) -> None:
-    encoder = DocumentEncoder(model, batch_tokens=64)
-    encode = type(model).encode_document
-
-    def small(self, texts, **options):
-        if len(texts) > 2:
-            raise torch.OutOfMemoryError("too large")
-        return encode(self, texts, **options)
-
-    monkeypatch.setattr(type(model), "encode_document", small)
-    assert encoder.encode(["w1"] * 16, [3] * 16).shape == (16, 32)
-    assert encoder.batch_tokens == 8

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Any, Literal
 
 import numpy as np
@@ -15,16 +13,22 @@ from evenspan.auditing.audit_result import Audit
 from evenspan.auditing.passes import Passes
 from evenspan.auditing.positions import Effects, effects, estimate, likeness, orders, representation
 from evenspan.auditing.sampling import sampled
-from evenspan.auditing.schema import Attention, View
-from evenspan.auditing.segments import Document, read, truncation
+from evenspan.auditing.schema import Attention, Estimate, View
+from evenspan.auditing.segments import MeasuredDocument, read, truncation
 from evenspan.calibration import Calibration
+from evenspan.encoding import Encoder
+from evenspan.errors import UnsupportedModelError
+from evenspan.identity import ModelIdentity
+from evenspan.identity import versions as package_versions
 from evenspan.models.calibrating import calibration_of
 from evenspan.models.inspecting import inspect_model
 from evenspan.models.reading import document_module, room_for_text
 
 _FEWEST = 10  # documents with segments, to say anything
 _FEW = 30  # to say it without a warning
-_PACKAGES = ("evenspan", "torch", "transformers", "sentence-transformers", "numpy")
+_PACKAGES = ("evenspan", "torch", "transformers", "sentence-transformers", "numpy", "python")
+
+Look = tuple[Attention | None, NDArray[np.float64]]  # what `Passes.look` returns
 
 
 def audit(
@@ -57,48 +61,32 @@ def audit(
         segments: parts of the same length that a document is cut into.
         versions: orders that a document is encoded in; more of them narrow the intervals where documents are few.
         document_prompt: put in front of documents, in place of the model's own document prompt.
-        batch_size: of encoding; halved when memory runs out.
+        batch_size: most texts in a batch; long ones share smaller batches, and still smaller ones when memory runs out.
         seed: of the sample, the orders and the bootstrap.
-        progress: whether to show a bar.
+        progress: whether to show bars.
         notes: to put into the result, besides what there is to say anyway.
 
     Example:
-        >>> found = evenspan.audit(model, texts, evenspan.Calibration())  # doctest: +SKIP
-        >>> print(found)  # doctest: +SKIP
+        >>> print(evenspan.audit(model, texts, evenspan.Calibration()))  # doctest: +SKIP
     """
-    if isinstance(texts, str):
-        raise TypeError("texts must be a list of documents, not one string.")
     check_options(sample, segments, versions, batch_size, seed)
-    wanted = _wanted(model, calibration)
-    remarks = list(notes)
-    texts, names = sampled(list(texts), names, sample, seed, remarks)
-    size = (wanted or Calibration()).basket_size
+    wanted, remarks = _wanted(model, calibration), list(notes)
+    texts, names = sampled(texts, names, sample, seed, remarks)
     room = room_for_text(model, document_prompt)
     documents = read(model, names, texts, room, segments)
     cut = _with_segments(documents, segments, remarks)
     order = orders(len(cut), segments, versions, seed)
-    passes = Passes(model, document_prompt, batch_size, progress, documents, cut, order)
-    similarities: NDArray[np.float64] | None = None
-    attention: Attention | None = None
-    with passes:
-        passes.embed_segments()
-        plain_attention, plain_similarities = passes.look(None, remarks, size)
-        if wanted is not None:
-            attention, similarities = passes.look(wanted, remarks, size)
-    alike = likeness(passes.segments)
-    before, after = _effects(plain_similarities, similarities, order, alike, seed, remarks)
-    change = (
-        estimate(after.slope - before.slope, before.documents) if before is not None and after is not None else None
-    )
-    plain = View(plain_attention, None if before is None else representation(before))
-    calibrated = None if wanted is None else View(attention, None if after is None else representation(after))
-    setting = _setting(model, document_prompt, batch_size, seed, segments, versions, len(documents))
+    encoder = Encoder(model, prompt=document_prompt, batch_size=batch_size, unit=True, check_finite=False)
+    passes = Passes(encoder, documents, cut, order, progress=progress)
+    views, change = _views(_looks(passes, wanted, remarks), order, likeness(passes.segments), seed, remarks)
+    options = {"segments": segments, "versions": versions, "batch_size": batch_size, "seed": seed}
+    setting = {**_setting(model, document_prompt), "documents": len(documents), **options}
     return Audit(
-        model=str(setting["model"]),
+        model=setting["model"],
         calibration=None if wanted is None else str(wanted),
         truncation=truncation(documents, room),
-        plain=plain,
-        calibrated=calibrated,
+        plain=views[0],
+        calibrated=None if wanted is None else views[1],
         slope_change=change,
         notes=tuple(dict.fromkeys(remarks)),
         setting=setting,
@@ -113,12 +101,12 @@ def _wanted(model: SentenceTransformer, calibration: Calibration | Literal["none
         )
     own = calibration_of(model) if calibration is None else None
     wanted = calibration if isinstance(calibration, Calibration) else own
-    if wanted is not None and not (found := inspect_model(model, wanted)).calibratable:
-        raise ValueError(found.reason)
+    if wanted is not None and not (inspection := inspect_model(model, wanted)).calibratable:
+        raise UnsupportedModelError(inspection.reason)
     return wanted
 
 
-def _with_segments(documents: Sequence[Document], segments: int, notes: list[str]) -> list[int]:
+def _with_segments(documents: Sequence[MeasuredDocument], segments: int, notes: list[str]) -> list[int]:
     """The documents that are long enough for segments; none if they are too few."""
     cut = [number for number, document in enumerate(documents) if document.segments]
     if len(cut) < _FEWEST:
@@ -134,17 +122,40 @@ def _with_segments(documents: Sequence[Document], segments: int, notes: list[str
     return cut
 
 
+def _looks(passes: Passes, calibration: Calibration | None, notes: list[str]) -> list[Look]:
+    """What the plain model shows, and with a calibration what it shows then."""
+    size = (calibration or Calibration()).basket_size
+    plain = passes.look(None, notes, size)
+    if calibration is None:
+        return [plain]
+    # At strength 0 that is the plain model, and rounding in a second pass would look like a change.
+    return [plain, passes.look(calibration, notes, size) if calibration.strength > 0 else plain]
+
+
+def _views(
+    looks: Sequence[Look], order: NDArray[np.int64], alike: NDArray[np.float64], seed: int, notes: list[str]
+) -> tuple[list[View], Estimate | None]:
+    """What each look shows, and how far the slope of the second lies from that of the first."""
+    estimated = _effects([similarities for _, similarities in looks], order, alike, seed, notes)
+    views = [
+        View(attention, None if of_look is None else representation(of_look))
+        for (attention, _), of_look in zip(looks, estimated, strict=True)
+    ]
+    before, after = estimated[0], estimated[-1]
+    if len(looks) == 1 or before is None or after is None:
+        return views, None
+    return views, estimate(after.slope - before.slope, before.documents)
+
+
 def _effects(
-    plain: NDArray[np.float64],
-    calibrated: NDArray[np.float64] | None,
+    similarities: Sequence[NDArray[np.float64]],
     order: NDArray[np.int64],
     alike: NDArray[np.float64],
     seed: int,
     notes: list[str],
-) -> tuple[Effects | None, Effects | None]:
-    """What is estimated from the documents that have finite vectors everywhere, plain and calibrated."""
-    both = plain if calibrated is None else np.concatenate([plain, calibrated], axis=1)
-    finite: NDArray[np.bool_] = np.asarray(np.isfinite(both).all(axis=(1, 2)))
+) -> list[Effects | None]:
+    """What is estimated of each look from the documents that have finite vectors in all of them."""
+    finite: NDArray[np.bool_] = np.asarray(np.isfinite(np.concatenate(similarities, axis=1)).all(axis=(1, 2)))
     if not finite.all():
         notes.append(
             f"{int((~finite).sum())} of {len(finite)} documents have vectors that are not finite, and are not in the "
@@ -152,54 +163,30 @@ def _effects(
         )
     documents = int(finite.sum())
     if documents < _FEWEST:
-        return None, None
+        return [None] * len(similarities)
     if documents < _FEW:
         notes.append(f"Only {documents} documents are in the representation, so its intervals are wide and rough.")
-    before = effects(plain[finite], order[finite], alike[finite], seed)
-    after = None if calibrated is None else effects(calibrated[finite], order[finite], alike[finite], seed)
-    return before, after
+    return [effects(of_look[finite], order[finite], alike[finite], seed) for of_look in similarities]
 
 
 def check_options(sample: int | None, segments: int, versions: int, batch_size: int, seed: int) -> None:
     """Raise a `ValueError` for options that no audit can have."""
     if sample is not None and sample < 1:
         raise ValueError(f"sample must be at least 1, or None for all documents, not {sample}.")
-    if segments < 2 or versions < 1:
-        raise ValueError(f"segments must be at least 2 and versions at least 1, not {segments} and {versions}.")
-    if batch_size < 1 or seed < 0:
-        raise ValueError(f"batch_size must be at least 1 and seed at least 0, not {batch_size} and {seed}.")
+    bounds = {"segments": (segments, 2), "versions": (versions, 1), "batch_size": (batch_size, 1), "seed": (seed, 0)}
+    for name, (value, least) in bounds.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, not {value}.")
 
 
-def _setting(
-    model: SentenceTransformer,
-    prompt: str | None,
-    batch_size: int,
-    seed: int,
-    segments: int,
-    versions: int,
-    documents: int,
-) -> dict[str, Any]:
+def _setting(model: SentenceTransformer, prompt: str | None) -> dict[str, Any]:
+    """What the audit's figures depend on, besides its own options."""
     module = document_module(model)
-    config: Any = getattr(getattr(module, "model", None), "config", None)
-    longest = getattr(module, "max_seq_length", None)
-    versions_of: dict[str, str | None] = {}
-    for name in _PACKAGES:
-        try:
-            versions_of[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions_of[name] = None
+    identity = ModelIdentity.of(model, module)
     return {
-        "model": getattr(config, "_name_or_path", None) or type(module).__name__,
-        "revision": getattr(config, "_commit_hash", None),
-        "max_tokens": longest if isinstance(longest, int) else None,
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "device": model.device.type,
-        "attention": getattr(config, "_attn_implementation", None),
+        **identity.to_setting(),
+        "model": identity.name or type(module).__name__,
+        "max_tokens": identity.max_tokens if isinstance(identity.max_tokens, int) else None,
         "document_prompt": prompt if prompt is not None else model.prompts.get("document", ""),
-        "documents": documents,
-        "segments": segments,
-        "versions": versions,
-        "batch_size": batch_size,
-        "seed": seed,
-        "packages": {**versions_of, "python": platform.python_version()},
+        "packages": package_versions(*_PACKAGES),
     }

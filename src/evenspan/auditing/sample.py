@@ -54,7 +54,7 @@ def read_texts(
     Rows that are empty, no text or in another encoding than UTF-8, and files of a folder that cannot be read, are counted
     and left out.
     """
-    found, kept, draw = Texts(), _Sample(sample), random.Random(seed)  # noqa: S311
+    sampled, kept, draw = Texts(), _Sample(sample), random.Random(seed)  # noqa: S311
     source = Source(str(location), source_format, text_field=column or "text", id_field="_id", wanted=_NAMES)
     single = Path(location).is_file()
     failures: list[Exception] = []
@@ -62,18 +62,18 @@ def read_texts(
     for name, rows in source.parts():
         parts += 1
         try:
-            for row, text in _texts(name, rows, column, found.left_out):
-                found.found += 1
+            for row, text in _texts(name, rows, column, sampled.left_out):
+                sampled.found += 1
                 kept.add(_name(row, Path(name).name if single else name), text, draw)
         except (OSError, ValueError) as error:
             failures.append(error)
-            found.left_out[_UNREADABLE] += 1
-    if failures and (parts == 1 or not found.found):  # one bad file of a folder does not keep the others back
+            sampled.left_out[_UNREADABLE] += 1
+    if failures and (parts == 1 or not sampled.found):  # one bad file of a folder does not keep the others back
         raise failures[0]
-    if not found.found:
-        raise ValueError(f"There is no document in {str(location)!r}. {found.in_words()}".rstrip())
-    found.names, found.texts = kept.in_order()
-    return found
+    if not sampled.found:
+        raise ValueError(f"There is no document in {str(location)!r}. {sampled.in_words()}".rstrip())
+    sampled.names, sampled.texts = kept.in_order()
+    return sampled
 
 
 def _texts(name: str, rows: Iterable[Row], column: str | None, left_out: Counter[str]) -> Iterator[tuple[Row, str]]:

@@ -11,6 +11,9 @@ def sampled(
     texts: Sequence[str], names: Sequence[str] | None, sample: int | None, seed: int, notes: list[str]
 ) -> tuple[list[str], list[str]]:
     """The documents to look at, in their own order; what is no text or empty is left out and counted."""
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list of documents, not one string.")
+    texts = list(texts)
     if names is not None and len(names) != len(texts):
         raise ValueError(f"There are {len(names)} names for {len(texts)} texts.")
     usable = [number for number, text in enumerate(texts) if isinstance(text, str) and text.strip() and _storable(text)]

@@ -21,7 +21,7 @@ _WORD_END = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
-class Document:
+class MeasuredDocument:
     """A document of the sample: its tokens, and its segments if the part that is read is long enough."""
 
     name: str
@@ -32,26 +32,34 @@ class Document:
 
 def read(
     model: SentenceTransformer, names: Sequence[str], texts: Sequence[str], room: int, segments: int
-) -> list[Document]:
+) -> list[MeasuredDocument]:
     """Measure and cut documents, all but what stands behind the room that a model has for text."""
     module = document_module(model)
     tokenizer: Any = getattr(module, "tokenizer", None) or model.tokenizer
-    found = []
+    documents = []
     for start in range(0, len(texts), _AT_ONCE):
-        some = list(texts[start : start + _AT_ONCE])
-        options = {"add_special_tokens": False, "truncation": False, "verbose": False}
-        if not callable(tokenizer):  # that of static embeddings
-            offsets = [one.offsets for one in tokenizer.encode_batch(some, add_special_tokens=False)]
-        elif getattr(tokenizer, "is_fast", False):
-            offsets = tokenizer(some, return_offsets_mapping=True, **options)["offset_mapping"]
-        else:  # without offsets words stand for tokens, as many to each as there are
-            offsets = [_words(text, len(tokenizer(text, **options)["input_ids"])) for text in some]
-        for name, text, places in zip(names[start : start + _AT_ONCE], some, offsets, strict=True):
+        batch = list(texts[start : start + _AT_ONCE])
+        for name, text, places in zip(
+            names[start : start + _AT_ONCE], batch, _token_places(tokenizer, batch), strict=True
+        ):
             real = [place for place in places if place[1] > place[0]]
             # Joined again, segments may have a token or two more than before.
             cut = _segments(text, real[: max(1, room - 2 * segments)], segments)
-            found.append(Document(name, text, len(places), cut))
-    return found
+            documents.append(MeasuredDocument(name, text, len(places), cut))
+    return documents
+
+
+def _token_places(tokenizer: Any, texts: list[str]) -> list[list[tuple[int, int]]]:
+    """Where the tokens of each text begin and end."""
+    options = {"add_special_tokens": False, "truncation": False, "verbose": False}
+    places: list[list[tuple[int, int]]]
+    if not callable(tokenizer):  # that of static embeddings
+        places = [encoding.offsets for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    elif getattr(tokenizer, "is_fast", False):
+        places = tokenizer(texts, return_offsets_mapping=True, **options)["offset_mapping"]
+    else:  # without offsets words stand for tokens, as many to each as there are
+        places = [_words(text, len(tokenizer(text, **options)["input_ids"])) for text in texts]
+    return places
 
 
 def _segments(text: str, places: Sequence[tuple[int, int]], count: int) -> tuple[str, ...]:
@@ -70,7 +78,7 @@ def _segments(text: str, places: Sequence[tuple[int, int]], count: int) -> tuple
 
 
 def _words(text: str, tokens: int) -> list[tuple[int, int]]:
-    spans = [found.span() for found in re.finditer(r"\S+", text)]
+    spans = [word.span() for word in re.finditer(r"\S+", text)]
     if not spans or not tokens:
         return []
     if len(spans) < tokens // 4:  # a script without spaces
@@ -78,8 +86,8 @@ def _words(text: str, tokens: int) -> list[tuple[int, int]]:
     return [spans[number * len(spans) // tokens] for number in range(tokens)]
 
 
-def truncation(documents: Sequence[Document], room: int) -> Truncation:
-    """What is never read of some documents."""
+def truncation(documents: Sequence[MeasuredDocument], room: int) -> Truncation:
+    """What is never read of documents."""
     unread = [max(0, document.tokens - room) for document in documents]
     worst = sorted(zip(unread, documents, strict=True), key=lambda pair: (-pair[0], pair[1].name))[:_WORST]
     return Truncation(

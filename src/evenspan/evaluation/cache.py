@@ -63,7 +63,7 @@ class VectorCache:
         if self._folder is not None:
             name = hashlib.sha256("".join(keys).encode()).hexdigest()[:32]
             buffer = io.BytesIO()
-            counts = np.array([len(one) for one in vectors])
+            counts = np.array([len(of_text) for of_text in vectors])
             np.savez(buffer, keys=np.array(keys), counts=counts, vectors=np.concatenate(vectors))
             write_whole(self._folder / f"{name}.npz", buffer.getvalue())
         self._vectors.update(zip(keys, vectors, strict=True))

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
+from evenspan.errors import require_extra
 from evenspan.evaluation.benchmark import Benchmark, Collection
-from evenspan.evaluation.measures import Scores, measure
+from evenspan.evaluation.measures import Scores, measure, with_default_cut
 from evenspan.evaluation.methods import Bm25, Calibrated, Method, Plain, baseline
 from evenspan.evaluation.scores import EvaluationResult, QueryScore
 from evenspan.evaluation.scoring import Resampling, summarise
 from evenspan.evaluation.search import search
-from evenspan.evaluation.vectors import Encoder
+from evenspan.evaluation.vectors import CachedEncoder
+from evenspan.formatting import method_name
+from evenspan.identity import ModelIdentity, versions
 from evenspan.models.calibrating import calibration_of
+from evenspan.progress import ProgressBar
 
 _PACKAGES = (
     "evenspan", "torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "ir-measures",
-    "pytrec-eval-terrier", "bm25s", "chonkie", "datasets",
+    "pytrec-eval-terrier", "bm25s", "chonkie", "datasets", "python",
 )  # fmt: skip
+
+
+def require_evaluation(purpose: str, *more: str) -> None:
+    """Raise a `MissingExtraError` unless all is installed that scores and their tables need, and these modules."""
+    require_extra("eval", purpose, "ir_measures", "scipy", "pandas", *more)
 
 
 def evaluate(
@@ -51,7 +58,7 @@ def evaluate(
         cuts: more cuts for nDCG and recall; 10 is always among them.
         query_prompt: put in front of queries, in place of the model's own query prompt.
         document_prompt: put in front of documents, likewise.
-        batch_size: of encoding.
+        batch_size: most texts in a batch; long ones share smaller batches, and still smaller ones when memory runs out.
         cache: folder for vectors: a run that is interrupted goes on where it stopped.
         resamples: bootstrap resamples for the 95 % intervals; 0 for none.
         seed: of the bootstrap.
@@ -61,49 +68,14 @@ def evaluate(
         >>> benchmark = load_benchmark("nanobeir")  # doctest: +SKIP
         >>> print(compare([evaluate(model, benchmark), evaluate(model, benchmark, Calibration())]))  # doctest: +SKIP
     """
+    require_evaluation("Evaluation")
     chosen = choose_method(model, calibration, method)
     chosen.check(model, document_prompt)
-    all_cuts = sorted({10, *cuts})
-    if all_cuts[0] < 1:
-        raise ValueError(f"A cut must be at least 1, not {all_cuts[0]}.")
-    encoder = Encoder(
-        model,
-        cache=None if cache is None else Path(cache),
-        batch_size=batch_size,
-        query_prompt=query_prompt,
-        document_prompt=document_prompt,
-        progress=progress,
+    resampling, all_cuts = Resampling(resamples, seed), with_default_cut(cuts)
+    encoder = CachedEncoder(
+        model, cache=cache, batch_size=batch_size, query_prompt=query_prompt, document_prompt=document_prompt
     )
-    rows: list[QueryScore] = []
-    vectors = documents = 0.0
-    for collection in benchmark.collections:
-        # Deeper than the last cut a ranking has no effect on any figure.
-        scores, per_document = _search(collection, chosen, encoder, min(benchmark.depth, all_cuts[-1]), all_cuts)
-        vectors += per_document * len(collection.corpus)
-        documents += len(collection.corpus)
-        rows.extend(
-            QueryScore(collection.name, query.id, query.groups, query.position, query.length, scores[query.id])
-            for query in collection.queries
-        )
-    figures = summarise(benchmark, rows, Resampling(resamples, seed))
-    return EvaluationResult(
-        benchmark=benchmark.name,
-        method=chosen.name,
-        vectors_per_document=vectors / documents,
-        setting=run_setting(
-            model,
-            benchmark,
-            weights=encoder.weights,
-            query_prompt=query_prompt,
-            document_prompt=document_prompt,
-            batch_size=batch_size,
-            cuts=all_cuts,
-            seed=seed,
-            resamples=resamples,
-        ),
-        per_query=tuple(rows),
-        **figures,
-    )
+    return evaluate_method(encoder, benchmark, chosen, resampling, all_cuts, progress=progress)
 
 
 def choose_method(model: SentenceTransformer, calibration: Calibration | None, method: Method | str | None) -> Method:
@@ -116,8 +88,60 @@ def choose_method(model: SentenceTransformer, calibration: Calibration | None, m
     return Plain() if current is None else Calibrated(current)
 
 
+def evaluate_method(
+    encoder: CachedEncoder,
+    benchmark: Benchmark,
+    method: Method,
+    resampling: Resampling,
+    cuts: Sequence[int] = (10,),
+    *,
+    progress: bool,
+) -> EvaluationResult:
+    """What `evaluate` does once its arguments are checked; several methods may share an encoder."""
+    rows: list[QueryScore] = []
+    vectors = documents = 0.0
+    depth = min(benchmark.depth, cuts[-1])  # deeper than the last cut a ranking has no effect on any figure
+    label = f"Encoding documents and queries ({method_name(method.name)})"
+    with ProgressBar(label, _texts(benchmark), shown=progress and not isinstance(method, Bm25)) as bar:
+        for collection in benchmark.collections:
+            scores, per_document = _search(collection, method, encoder, depth, cuts, bar)
+            vectors += per_document * len(collection.corpus)
+            documents += len(collection.corpus)
+            rows.extend(
+                QueryScore(collection.name, query.id, query.groups, query.position, query.length, scores[query.id])
+                for query in collection.queries
+            )
+    setting = run_setting(
+        encoder.model,
+        benchmark,
+        identity=encoder.identity,
+        query_prompt=encoder.encoders["query"].prompt,
+        document_prompt=encoder.encoders["document"].prompt,
+        batch_size=encoder.batch_size,
+        cuts=cuts,
+        seed=resampling.seed,
+        resamples=resampling.resamples,
+    )
+    return EvaluationResult(
+        benchmark=benchmark.name,
+        method=method.name,
+        vectors_per_document=vectors / documents,
+        setting=setting,
+        per_query=tuple(rows),
+        **summarise(benchmark, rows, resampling),
+    )
+
+
+def _texts(benchmark: Benchmark) -> int:
+    """How many texts are encoded: of those that are the same, one."""
+    return sum(
+        len(set(collection.corpus.values())) + len({query.text for query in collection.queries})
+        for collection in benchmark.collections
+    )
+
+
 def _search(
-    collection: Collection, method: Method, encoder: Encoder, depth: int, cuts: Sequence[int]
+    collection: Collection, method: Method, encoder: CachedEncoder, depth: int, cuts: Sequence[int], bar: ProgressBar
 ) -> tuple[Scores, float]:
     """Scores of each query, and the vectors that a document costs."""
     questions = {query.id: query.text for query in collection.queries}
@@ -125,8 +149,8 @@ def _search(
         ranked = method.rank(collection.corpus, list(questions.values()), depth)
         per_document = 0.0
     else:
-        documents = encoder.documents(method, collection.corpus, collection.name)
-        ranked = search(encoder.queries(questions, collection.name), documents, depth)
+        documents = encoder.documents(method, collection.corpus, collection.name, bar)
+        ranked = search(encoder.queries(questions, collection.name, bar), documents, depth)
         per_document = documents.per_document
     rankings = dict(zip(questions, ranked, strict=True))
     return measure(rankings, collection.relevance, cuts), per_document
@@ -136,7 +160,7 @@ def run_setting(
     model: SentenceTransformer,
     benchmark: Benchmark,
     *,
-    weights: str,
+    identity: ModelIdentity,
     query_prompt: str | None = None,
     document_prompt: str | None = None,
     batch_size: int = 32,
@@ -145,17 +169,10 @@ def run_setting(
     resamples: int = 1000,
 ) -> dict[str, Any]:
     """Everything needed to repeat a run, and to tell whether a result is of the same run."""
-    config = model.config
     return {
-        "model": getattr(config, "_name_or_path", None),
-        "revision": getattr(config, "_commit_hash", None),
-        "weights_sha256": weights,
-        "max_tokens": model.max_seq_length,
+        **identity.to_setting(),
         "similarity": str(model.similarity_fn_name),
         "truncate_dim": model.truncate_dim,
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "device": model.device.type,
-        "attention": getattr(config, "_attn_implementation", None),
         "prompts": dict(model.prompts),
         "default_prompt_name": model.default_prompt_name,
         "query_prompt": query_prompt,
@@ -165,16 +182,9 @@ def run_setting(
         "data_sha256": benchmark.digest(),
         "documents": sum(len(collection.corpus) for collection in benchmark.collections),
         "queries": len(benchmark.queries),
-        "cuts": sorted({10, *cuts}),
+        "cuts": with_default_cut(cuts),
         "seed": seed,
         "resamples": resamples,
         "tie_rule": "scores rounded to 9 decimals, equal ones by ascending document id",
-        "versions": {name: _version(name) for name in _PACKAGES} | {"python": platform.python_version()},
+        "versions": versions(*_PACKAGES),
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -11,6 +11,14 @@ from numpy.typing import NDArray
 Scores = dict[str, dict[str, float]]
 
 
+def with_default_cut(cuts: Iterable[int]) -> list[int]:
+    """The cuts that are asked for and 10, in order."""
+    wanted = sorted({10, *cuts})
+    if wanted[0] < 1:
+        raise ValueError(f"A cut must be at least 1, not {wanted[0]}.")
+    return wanted
+
+
 def measure(
     rankings: Mapping[str, Sequence[str]], relevance: Mapping[str, Mapping[str, int]], cuts: Iterable[int] = (10,)
 ) -> Scores:
@@ -23,8 +31,6 @@ def measure(
 
     measures: dict[Any, str] = {}
     for cut in cuts:
-        if cut < 1:
-            raise ValueError(f"A cut must be at least 1, not {cut}.")
         measures |= {nDCG @ cut: f"ndcg@{cut}", R @ cut: f"recall@{cut}"}
     deepest = max(cuts)
     run = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
@@ -16,13 +16,11 @@ from evenspan.calibration import Calibration
 from evenspan.evaluation.benchmark import Benchmark
 from evenspan.evaluation.benchmarks import load_benchmark
 from evenspan.evaluation.benchmarks.posir import LANGUAGES
-from evenspan.evaluation.evaluating import evaluate, run_setting
+from evenspan.evaluation.evaluating import evaluate, require_evaluation, run_setting
 from evenspan.evaluation.methods import Calibrated, Method, Plain, SegmentAverage
+from evenspan.evaluation.reproduction import ReproducedRow, Reproduction
 from evenspan.evaluation.scores import EvaluationResult, file_name
-from evenspan.evaluation.vectors import fingerprint
-
-if TYPE_CHECKING:
-    import pandas
+from evenspan.identity import ModelIdentity
 
 TABLES = ("fineweb-posq", "posir", "nanobeir")
 # The paper's names for languages; its x→en averages leave English and Chinese out.
@@ -35,69 +33,6 @@ LANGUAGE_NAMES = dict(
 )
 NOT_AVERAGED = {"x-x": (), "x-en": ("English", "Chinese")}
 TINY_DOCUMENTS = 200
-
-
-@dataclass(frozen=True)
-class ReproducedRow:
-    """One row of a table: what it is of, and each figure as we and the paper have it (×100, PSI as it is)."""
-
-    labels: Mapping[str, str]
-    ours: Mapping[str, float]
-    paper: Mapping[str, float]
-
-    @property
-    def differences(self) -> dict[str, float]:
-        """Ours minus the paper's, where both have a figure."""
-        return {name: self.ours[name] - value for name, value in self.paper.items() if name in self.ours}
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """A table of the paper with our figures; prints as Markdown."""
-
-    table: str
-    model: str
-    rows: tuple[ReproducedRow, ...]
-    notes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        labels = list(self.rows[0].labels)
-        names = list(dict.fromkeys(name for row in self.rows for name in row.ours))
-        header = [*labels, *(f"{name}: ours / paper / difference" for name in names)]
-        lines = [header, ["---"] * len(header)]
-        for row in self.rows:
-            cells = [row.labels.get(label, "") for label in labels]
-            for name in names:
-                digits = 3 if name.startswith("PSI") else 2
-                ours, paper = row.ours.get(name), row.paper.get(name)
-                difference = "" if paper is None or ours is None else f" / {ours - paper:+.{digits}f}"
-                cells.append(f"{_figure(ours, digits)} / {_figure(paper, digits)}{difference}")
-            lines.append(cells)
-        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-        return "\n".join([f"{self.table}, {self.model}", "", table, *("", *self.notes)])
-
-    def to_frame(self) -> pandas.DataFrame:
-        """One row for each figure."""
-        import pandas
-
-        return pandas.DataFrame(
-            [
-                {
-                    **row.labels,
-                    "figure": name,
-                    "ours": value,
-                    "paper": row.paper.get(name),
-                    "difference": row.differences.get(name),
-                }
-                for row in self.rows
-                for name, value in row.ours.items()
-            ]
-        )
-
-    def to_json(self) -> str:
-        """The rows as JSON."""
-        rows = [{**row.labels, "ours": dict(row.ours), "paper": dict(row.paper)} for row in self.rows]
-        return json.dumps({"table": self.table, "model": self.model, "rows": rows, "notes": self.notes}, indent=2)
 
 
 def reproduce(
@@ -131,6 +66,7 @@ def reproduce(
     """
     if table not in TABLES:
         raise ValueError(f"There is no table {table!r}; the paper has {', '.join(TABLES)}.")
+    require_evaluation("Reproducing the paper's tables", "chonkie", "datasets", "pyarrow")
     name = paper_model or _paper_model(model)
     if name not in _known_models(table):
         raise ValueError(
@@ -138,7 +74,7 @@ def reproduce(
         )
     segments = segment_average or SegmentAverage()
     folder = None if output is None else Path(output)
-    runner = _Runner(model, folder, segments, report, options, fingerprint(model))
+    runner = _Runner(model, folder, segments, report, options, ModelIdentity.of(model))
     if table == "fineweb-posq":
         rows = list(_fineweb(runner, name, tiny, path))
     elif table == "nanobeir":
@@ -165,16 +101,16 @@ class _Runner:
     segment_average: SegmentAverage
     report: Callable[[str], None] | None
     options: Mapping[str, Any]
-    weights: str
+    identity: ModelIdentity
 
     def run(self, benchmark: Benchmark, method: Method) -> EvaluationResult:
         file = None if self.output is None else self.output / benchmark.name / f"{file_name(method.name)}.json"
         if file is not None and file.exists():
             options = {name: value for name, value in self.options.items() if name not in ("cache", "progress")}
-            wanted = run_setting(self.model, benchmark, weights=self.weights, **options)
-            found = EvaluationResult.read(file)
-            if found.setting == json.loads(json.dumps(wanted)):
-                return found
+            wanted = run_setting(self.model, benchmark, identity=self.identity, **options)
+            stored = EvaluationResult.read(file)
+            if stored.setting == json.loads(json.dumps(wanted)):
+                return stored
         if self.report is not None:
             self.report(f"{benchmark.name}: {method.name}")
         result = evaluate(self.model, benchmark, method=method, **self.options)
@@ -252,8 +188,8 @@ def _posir(
                 yield ReproducedRow({"setting": setting, "method": kind, "language": name}, figures[kind][-1], theirs)
         for kind in kinds:
             average = {
-                key: float(np.mean([one[key] for one in figures[kind] if key in one]))
-                for key in dict.fromkeys(key for one in figures[kind] for key in one)
+                key: float(np.mean([of_language[key] for of_language in figures[kind] if key in of_language]))
+                for key in dict.fromkeys(key for of_language in figures[kind] for key in of_language)
             }
             paper = _match(summary, setting=setting, method=kind) if len(languages) == len(LANGUAGES) else {}
             theirs = {key: paper[key] for key in average if key in paper}
@@ -288,7 +224,3 @@ def _known_models(table: str) -> list[str]:
 def _paper_model(model: SentenceTransformer) -> str:
     name = Path(str(getattr(model.config, "_name_or_path", "") or "")).name
     return {"bge-m3": "bge-m3-dense"}.get(name, name)
-
-
-def _figure(value: float | None, digits: int) -> str:
-    return "–" if value is None or value != value else f"{value:.{digits}f}"

@@ -24,10 +24,15 @@ BUCKETS = {"Q1": (0, 512), "Q2": (512, 1024), "Q3": (1024, 1536), "Q4": (1536, f
 
 @dataclass(frozen=True)
 class Resampling:
-    """How intervals are computed."""
+    """How intervals are computed: by so many resamples, none for 0."""
 
     resamples: int
     seed: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("resamples", self.resamples), ("seed", self.seed)):
+            if value < 0:
+                raise ValueError(f"{name} must be at least 0, not {value}.")
 
 
 def summarise(benchmark: Benchmark, rows: Sequence[QueryScore], resampling: Resampling) -> dict[str, Any]:

@@ -32,27 +32,27 @@ def bootstrap_interval(groups: Sequence[Values], statistic: Statistic, resamples
         return statistic([np.moveaxis(values, axis, -1) for values in samples])
 
     options: dict[str, Any] = {"n_resamples": resamples, "method": "percentile", "rng": np.random.default_rng(seed)}
-    found = stats.bootstrap(tuple(groups), vectorised, vectorized=True, batch=100, **options)
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+    interval = stats.bootstrap(tuple(groups), vectorised, vectorized=True, batch=100, **options).confidence_interval
+    return float(interval.low), float(interval.high)
 
 
-def paired_p_value(one: Values, other: Values) -> float | None:
+def paired_p_value(values: Values, others: Values) -> float | None:
     """The p-value of a paired t-test; None where there is nothing to compare."""
     from scipy import stats
 
-    difference = one - other
-    if len(one) < 2 or (np.ptp(difference) == 0 and difference[0] != 0):
+    difference = values - others
+    if len(values) < 2 or (np.ptp(difference) == 0 and difference[0] != 0):
         return None  # one value, or the same difference every time: a t-test says nothing
     if not difference.any():
         return 1.0
-    return float(stats.ttest_rel(one, other).pvalue)
+    return float(stats.ttest_rel(values, others).pvalue)
 
 
 def paired_interval(
-    one: Sequence[Values], other: Sequence[Values], statistic: Statistic, resamples: int, seed: int
+    groups: Sequence[Values], others: Sequence[Values], statistic: Statistic, resamples: int, seed: int
 ) -> Interval | None:
-    """The 95 % bootstrap interval of `statistic(one) - statistic(other)`, both over the same resampled queries."""
-    pairs = [np.stack(pair) for pair in zip(one, other, strict=True)]  # each (2, queries)
+    """The 95 % bootstrap interval of `statistic(groups) - statistic(others)`, both over the same resampled queries."""
+    pairs = [np.stack(pair) for pair in zip(groups, others, strict=True)]  # each (2, queries)
     places = [np.arange(pair.shape[1], dtype=np.float64) for pair in pairs]
 
     def difference(samples: list[Values]) -> Values:

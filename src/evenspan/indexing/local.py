@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from evenspan.indexing.batches import DocumentEncoder
+from evenspan.encoding import Encoder
 from evenspan.indexing.columns import with_vectors
 from evenspan.indexing.plan import Shard
 from evenspan.indexing.progress import IndexProgress
@@ -14,7 +14,7 @@ from evenspan.indexing.stores.base import Store
 
 
 def run_local(
-    shards: Iterator[Shard], encoder: DocumentEncoder, store: Store, progress: IndexProgress, *, keep_text: bool
+    shards: Iterator[Shard], encoder: Encoder, store: Store, progress: IndexProgress, *, keep_text: bool
 ) -> None:
     """Encode, write and commit every shard, in order."""
     writer = store.writer()
@@ -28,7 +28,7 @@ def run_local(
     with ThreadPoolExecutor(max_workers=1) as pool:
         saving: Future[Shard] | None = None
         for shard in shards:
-            vectors = encoder.encode([document.text for document in shard.documents], shard.tokens)
+            vectors = encoder.encode([document.text for document in shard.documents], tokens=shard.tokens)
             if saving is not None:
                 progress.committed(saving.result(), encoder.max_tokens)
             saving = pool.submit(save, shard, vectors)

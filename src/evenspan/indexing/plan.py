@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evenspan.corpus.documents import BadRowError, Document, Row, RowRules
-from evenspan.indexing.batches import DocumentEncoder
+from evenspan.encoding import Encoder
 from evenspan.indexing.columns import Columns, fit, table, widen
 from evenspan.indexing.ids import SeenIds
 from evenspan.indexing.reading import next_rows
@@ -66,9 +66,7 @@ class Shard:
 class IndexPlan:
     """Goes through a source once; counts what it leaves out."""
 
-    def __init__(
-        self, rules: RowRules, store: Store, rejects: Rejects, encoder: DocumentEncoder, size: ShardSize
-    ) -> None:
+    def __init__(self, rules: RowRules, store: Store, rejects: Rejects, encoder: Encoder, size: ShardSize) -> None:
         self._rules, self._store, self._rejects, self._encoder, self._size = rules, store, rejects, encoder, size
         self.columns = store.columns()
         self.unchanged = 0

@@ -13,7 +13,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
-from evenspan.indexing.batches import BATCH_TOKENS, DocumentEncoder
+from evenspan.encoding import BATCH_TOKENS, Encoder
 from evenspan.indexing.local import run_local
 from evenspan.indexing.options import EncodingOptions
 from evenspan.indexing.plan import IndexPlan, ShardSize
@@ -101,7 +101,7 @@ class _Run:
         if not 0.0 <= self.max_rejects <= 1.0:
             raise ValueError(f"The share of rows that may be rejected must lie in [0, 1], not {self.max_rejects}.")
 
-    def index(self, encoder: DocumentEncoder, settings: IndexSettings) -> IndexSummary:
+    def index(self, encoder: Encoder, settings: IndexSettings) -> IndexSummary:
         """Open the store, and encode what is new."""
         with contextlib.closing(self.opening()) as store:
             try:
@@ -132,7 +132,7 @@ class _Run:
                 raise ValueError(f"The column {name!r} of {store.location} is of type {columns[name]}, not {kind}.")
         store.set_columns({**columns, **self.rows.types})
 
-    def _fill(self, store: Store, rejects: Rejects, encoder: DocumentEncoder, settings: IndexSettings) -> IndexSummary:
+    def _fill(self, store: Store, rejects: Rejects, encoder: Encoder, settings: IndexSettings) -> IndexSummary:
         plan = IndexPlan(self.rows.rules, store, rejects, encoder, self.size)
         progress = IndexProgress(self.rows.size, shown=self.progress)
         with contextlib.closing(Prefetched(plan.shards(self.rows.rows))) as shards, progress:
@@ -164,7 +164,7 @@ class _Run:
 @contextlib.contextmanager
 def _encoder(
     model: str | os.PathLike[str] | SentenceTransformer, wanted: Calibration | str | None, options: EncodingOptions
-) -> Iterator[tuple[DocumentEncoder, IndexSettings]]:
+) -> Iterator[tuple[Encoder, IndexSettings]]:
     """The model with its calibration for the time of a run, and what identifies both."""
     if isinstance(wanted, str) and wanted != NO_CALIBRATION:
         wanted = Calibration.parse(wanted)
@@ -179,7 +179,7 @@ def _encoder(
             query_prefix=options.query_prompt,
             keep_text=options.keep_text,
         )
-        yield DocumentEncoder(loaded, options.document_prompt, options.batch_tokens), settings
+        yield Encoder(loaded, prompt=options.document_prompt, batch_tokens=options.batch_tokens), settings
 
 
 def _loaded(

@@ -6,15 +6,17 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
+from evenspan.encoding import Encoder
+from evenspan.identity import vectors_digest
 from evenspan.indexing.filters import Filter, parse
-from evenspan.indexing.settings import IndexSettings, model_digest
+from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores import locate_store
 from evenspan.indexing.stores.base import Hit
 from evenspan.models.calibrating import uncalibrated
@@ -57,6 +59,7 @@ class Index:
         self.settings: IndexSettings = settings
         self._model, self._device = model, device
         self._checked = False
+        self._encoders: dict[str, Encoder] = {}
 
     @property
     def model(self) -> SentenceTransformer:
@@ -76,7 +79,7 @@ class Index:
     def _check_model(self, model: SentenceTransformer) -> None:
         # Weights of another precision have another digest; the dimensions are all that can be compared then.
         same_type = str(model.dtype).removeprefix("torch.") == self.settings.dtype
-        if same_type and model_digest(model) != self.settings.weights:
+        if same_type and vectors_digest(model) != self.settings.weights:
             raise ValueError(
                 f"{self._store.location} was made with {self.settings.model!r}, and this is another model: name "
                 "the right one, or start the index over with --replace."
@@ -141,18 +144,12 @@ class Index:
     def _encode(self, texts: Sequence[str], prompt: str, *, query: bool) -> NDArray[np.float32]:
         if not texts:
             return np.empty((0, self.settings.dimensions), dtype=np.float32)
-        model = self.model
-        encode: Any = model.encode_query if query else model.encode_document
-        with uncalibrated(model):
-            tensor = encode(
-                list(texts),
-                prompt=prompt,
-                show_progress_bar=False,
-                convert_to_tensor=True,
-                normalize_embeddings=self.settings.similarity == "cosine",
-            )
-        vectors: NDArray[np.float32] = tensor.float().cpu().numpy()
-        return vectors
+        role: Literal["document", "query"] = "query" if query else "document"
+        if role not in self._encoders:
+            unit = self.settings.similarity == "cosine"
+            self._encoders[role] = Encoder(self.model, role=role, prompt=prompt, unit=unit)
+        with uncalibrated(self.model):
+            return self._encoders[role].encode(texts)
 
     def _parts(self, query: NDArray[np.float32], hits: Sequence[Hit]) -> list[str | None]:
         """For each document the part of it that is most like the query."""

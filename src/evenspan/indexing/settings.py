@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Module, Transformer
 
+from evenspan.identity import ModelIdentity, vectors_digest
 from evenspan.models.reading import document_prompt, query_prompt
 
 NO_CALIBRATION = "none"
@@ -63,17 +61,18 @@ class IndexSettings:
         similarity = str(model.similarity_fn_name)
         if similarity not in ("cosine", "dot"):
             raise ValueError(f"The model compares by {similarity!r}; an index knows cosine and dot.")
+        identity = ModelIdentity.of(model)
         return cls(
             model=name,
-            revision=getattr(model.config, "_commit_hash", None),
-            weights=model_digest(model),
+            revision=identity.revision,
+            weights=vectors_digest(model, identity.weights),
             calibration=calibration,
             document_prompt=document_prompt(model) if document_prefix is None else document_prefix,
             query_prompt=query_prompt(model) if query_prefix is None else query_prefix,
-            max_tokens=model.max_seq_length,
+            max_tokens=identity.max_tokens,
             dimensions=model.truncate_dim or model.get_embedding_dimension() or 0,
             similarity=similarity,
-            dtype=str(model.dtype).removeprefix("torch."),
+            dtype=identity.dtype,
             text=keep_text,
         )
 
@@ -106,25 +105,6 @@ class IndexSettings:
             + "\n".join(lines)
             + "\nUse another store, or --replace (replace=True) to start this one over."
         )
-
-
-def model_digest(model: SentenceTransformer) -> str:
-    """A digest of the weights, the modules with their settings, and the tokenizer: all that makes a vector of a text."""
-    from evenspan.evaluation.vectors import fingerprint
-
-    digest = hashlib.sha256(fingerprint(model).encode())
-    for module in model.modules():
-        if isinstance(module, Transformer):  # its weights are in; its class changes with calibration
-            backend = getattr(module.tokenizer, "backend_tokenizer", None)
-            if backend is not None:
-                rules = json.loads(backend.to_str())
-                for name in ("truncation", "padding"):  # set anew by each call
-                    rules.pop(name, None)
-                digest.update(json.dumps(rules, sort_keys=True).encode())
-        elif isinstance(module, Module):
-            settings = json.dumps(module.get_config_dict(), sort_keys=True, default=str)
-            digest.update(f"{type(module).__name__} {settings}".encode())
-    return digest.hexdigest()
 
 
 def _short(value: Any) -> str:

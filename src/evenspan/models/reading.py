@@ -27,30 +27,30 @@ def room_for_text(model: SentenceTransformer, prompt: str | None = None) -> int:
     if limit >= UNLIMITED or not callable(tokenizer):  # static embeddings
         return UNLIMITED
     used: int = tokenizer.num_special_tokens_to_add()
-    text = prompt if prompt is not None else model.prompts.get("document", "")
-    used += len(tokenizer(text or "", add_special_tokens=False, verbose=False)["input_ids"])
+    in_front = model.prompts.get("document", "") if prompt is None else prompt
+    used += len(tokenizer(in_front or "", add_special_tokens=False, verbose=False)["input_ids"])
     return max(1, int(limit) - used)
 
 
 def document_prompt(model: SentenceTransformer) -> str:
     """What a model puts in front of documents by itself."""
-    for name in ("document", "passage", "corpus"):  # as encode_document looks for it
-        if model.prompts.get(name):
-            return str(model.prompts[name])
-    return str(model.prompts.get(model.default_prompt_name, "")) if model.default_prompt_name else ""
+    return _prompt(model, "document", "passage", "corpus")  # as encode_document looks for it
 
 
 def query_prompt(model: SentenceTransformer) -> str:
     """What a model puts in front of queries by itself."""
-    if model.prompts.get("query"):
-        return str(model.prompts["query"])
-    return str(model.prompts.get(model.default_prompt_name, "")) if model.default_prompt_name else ""
+    return _prompt(model, "query")
+
+
+def _prompt(model: SentenceTransformer, *names: str) -> str:
+    for name in (*names, model.default_prompt_name):
+        if name and model.prompts.get(name):
+            return str(model.prompts[name])
+    return ""
 
 
 def windows(model: SentenceTransformer, text: str, size: int) -> list[str]:
     """A text cut every `size` tokens, without overlap."""
-    if size < 1:
-        raise ValueError(f"window must be at least 1, not {size}.")
     tokens = model.tokenizer(
         text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False
     )

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
+from evenspan.encoding import Encoder
 from evenspan.evaluation.benchmark import Benchmark
-from evenspan.evaluation.evaluating import evaluate
+from evenspan.evaluation.evaluating import evaluate_method, require_evaluation
 from evenspan.evaluation.methods import Calibrated, Method, Plain, Vectors
 from evenspan.evaluation.scores import EvaluationResult
-from evenspan.evaluation.vectors import Encoder
+from evenspan.evaluation.scoring import Resampling
+from evenspan.evaluation.vectors import CachedEncoder
 from evenspan.models.calibrating import uncalibrated
+from evenspan.progress import ProgressBar
 from evenspan.sweeps.grids import paper_grid
 from evenspan.sweeps.shared import SharedEncoder
 from evenspan.sweeps.sweep_result import DETACHED, SweepResult
-from evenspan.sweeps.vectors import check_calibrations, encode
+from evenspan.sweeps.vectors import bar_label, check_calibrations, encode_settings
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,9 @@ class Detached(Method):
     def name(self) -> str:  # noqa: D102
         return f"{self.calibration}{DETACHED}"
 
-    def encode(self, model: SentenceTransformer, texts: Sequence[str], **options: Any) -> Vectors:  # noqa: D102
-        return list(encode(model, texts, [self.calibration], detached=True, **options)[self.calibration][:, None])
+    def encode(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None = None) -> Vectors:  # noqa: D102
+        swept = encode_settings(encoder, texts, [self.calibration], detached=True, bar=bar)
+        return list(swept[self.calibration][:, None])
 
 
 def sweep(
@@ -65,7 +69,7 @@ def sweep(
         calibrations: the settings; by default the paper's grid.
         detached: approximate, see `evenspan.sweeps.encode`; the best setting is then evaluated exactly as well.
         cache: folder for vectors: a sweep that is interrupted goes on where it stopped, batch by batch.
-        batch_size: of encoding.
+        batch_size: most texts in a batch; long ones share smaller batches, and still smaller ones when memory runs out.
         query_prompt: put in front of queries, in place of the model's own query prompt.
         document_prompt: put in front of documents, likewise.
         resamples: bootstrap resamples for the intervals; 0 for none.
@@ -73,88 +77,86 @@ def sweep(
         progress: whether to show bars.
         each: called with every result as soon as it is there.
     """
-    settings = list(dict.fromkeys(paper_grid() if calibrations is None else calibrations))
+    require_evaluation("A sweep")
+    resampling = Resampling(resamples, seed)
+    usable, failures = _usable(model, paper_grid() if calibrations is None else calibrations)
+    if detached:  # what is exact anyway is not called approximate
+        shared = SharedEncoder(model, usable, detached=True)
+        detached = shared.works and not shared.causal
+    methods: dict[Calibration, Method] = {key: Detached(key) if detached else Calibrated(key) for key in usable}
+    prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
+    with uncalibrated(model), _folder(cache) as folder:
+        encoder = CachedEncoder(model, cache=folder, batch_size=batch_size, **prompts)
+        _encode_together(encoder, benchmark, methods, detached=detached, progress=progress)
+        plain = evaluate_method(encoder, benchmark, Plain(), resampling, progress=False)
+        results: dict[Calibration, EvaluationResult] = {}
+        for setting, method in methods.items():
+            try:
+                results[setting] = evaluate_method(encoder, benchmark, method, resampling, progress=False)
+            except Exception as error:
+                failures[setting] = f"{type(error).__name__}: {error}"
+                continue
+            if each is not None:
+                each(results[setting])
+        swept = SweepResult(plain, results, failures, detached)
+        if detached and swept.best is not None:
+            exact = evaluate_method(encoder, benchmark, Calibrated(swept.best), resampling, progress=progress)
+            swept = replace(swept, rechecked=exact)
+    return swept
+
+
+@contextmanager
+def _folder(cache: str | Path | None) -> Iterator[Path]:
+    """Where vectors go: into the cache, or a folder that is gone afterwards."""
+    if cache is not None:
+        yield Path(cache)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _usable(
+    model: SentenceTransformer, calibrations: Sequence[Calibration]
+) -> tuple[list[Calibration], dict[Calibration, str]]:
+    """The settings that the model can take, and the others with the reason; a model that takes none is an error."""
+    settings = list(dict.fromkeys(calibrations))
     if not settings:
         raise ValueError("A sweep needs at least one setting.")
     check_calibrations(settings)
-    failures = _refused(model, settings)
-    if detached:  # what is exact anyway is not called approximate
-        shared = SharedEncoder(model, [one for one in settings if one not in failures], detached=True)
-        detached = shared.works and not shared.causal
-    methods: dict[Calibration, Method] = {one: Detached(one) if detached else Calibrated(one) for one in settings}
-    common: dict[str, Any] = {
-        "query_prompt": query_prompt,
-        "document_prompt": document_prompt,
-        "batch_size": batch_size,
-    }
-    with ExitStack() as stack:
-        stack.enter_context(uncalibrated(model))
-        folder = Path(cache) if cache is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        encoder = Encoder(model, cache=folder, progress=progress, **common)
-        usable = {one: method for one, method in methods.items() if one not in failures}
-        for collection in benchmark.collections:
-            try:
-                _fill(encoder, list(usable.items()), collection.corpus, collection.name, detached)
-            except (
-                Exception
-            ) as error:  # whatever one setting does must not cost the others: each is tried by itself below
-                warnings.warn(
-                    f"Encoding the settings together failed ({error}): they are encoded one by one.", stacklevel=2
-                )
-                break
-        rest: dict[str, Any] = {"cache": folder, "resamples": resamples, "seed": seed, "progress": False, **common}
-        plain = evaluate(model, benchmark, method=Plain(), **rest)
-        results: dict[Calibration, EvaluationResult] = {}
-        for one, method in usable.items():
-            try:
-                results[one] = evaluate(model, benchmark, method=method, **rest)
-            except Exception as error:
-                failures[one] = f"{type(error).__name__}: {error}"
-                continue
-            if each is not None:
-                each(results[one])
-        found = SweepResult(plain, results, failures, detached)
-        best = found.best
-        if detached and best is not None:
-            rest["progress"] = progress
-            found = SweepResult(plain, results, failures, detached, evaluate(model, benchmark, best, **rest))
-    return found
-
-
-def _refused(model: SentenceTransformer, settings: Sequence[Calibration]) -> dict[Calibration, str]:
-    """Settings that the model cannot take, with the reason; a model that takes none is an error."""
     failures: dict[Calibration, str] = {}
-    for one in settings:
+    for setting in settings:
         try:
-            Calibrated(one).check(model)
+            Calibrated(setting).check(model)
         except (TypeError, ValueError) as error:
-            failures[one] = str(error)
+            failures[setting] = str(error)
     if len(failures) == len(settings):
         raise ValueError(f"None of the {len(settings)} settings can be used. {next(iter(failures.values()))}")
-    return failures
+    return [setting for setting in settings if setting not in failures], failures
 
 
-def _fill(
-    encoder: Encoder,
-    methods: Sequence[tuple[Calibration, Method]],
-    corpus: Mapping[str, str],
-    part: str,
+def _encode_together(
+    encoder: CachedEncoder,
+    benchmark: Benchmark,
+    methods: Mapping[Calibration, Method],
+    *,
     detached: bool,
+    progress: bool,
 ) -> None:
-    """Put the vectors of all settings, and the plain ones, into the cache that `evaluate` reads."""
-    by_name = {method.name: calibration for calibration, method in methods}
+    """Put the vectors of all settings, and the plain ones, into the cache that they are evaluated from."""
+    by_name = {method.name: calibration for calibration, method in methods.items()}
+    total = sum(len(set(collection.corpus.values())) for collection in benchmark.collections)
 
     def encode_many(texts: Sequence[str], names: Sequence[str]) -> dict[str, Vectors]:
         wanted = [by_name[name] for name in names if name in by_name]
-        vectors = encode(
-            encoder.model,
-            texts,
-            wanted,
-            detached=detached,
-            batch_size=encoder.batch_size,
-            prompt=encoder.document_prompt,
-            show_progress_bar=False,
-        )
-        return {name: list((vectors[by_name[name]] if name in by_name else vectors.plain)[:, None]) for name in names}
+        swept = encode_settings(encoder.encoders["document"], texts, wanted, detached=detached, bar=bar)
+        return {name: list((swept[by_name[name]] if name in by_name else swept.plain)[:, None]) for name in names}
 
-    encoder.fill([Plain().name, *by_name], corpus, encode_many, part)
+    with ProgressBar(bar_label(len(methods)), total, shown=progress) as bar:
+        for collection in benchmark.collections:
+            try:
+                encoder.fill([Plain().name, *by_name], collection.corpus.values(), encode_many, collection.name, bar)
+            except Exception as error:  # what one setting does must not cost the others: each is tried by itself then
+                warnings.warn(
+                    f"Encoding the settings together failed ({error}): they are encoded one by one.", stacklevel=3
+                )
+                return

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from evenspan.calibration import Calibration
 from evenspan.evaluation.benchmark import Benchmark
 from evenspan.evaluation.comparing import Comparison, Difference, compare
-from evenspan.evaluation.evaluating import evaluate
+from evenspan.evaluation.evaluating import evaluate, require_evaluation
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.scoring import Resampling, summarise
 from evenspan.sweeps.splitting import split
@@ -96,33 +96,34 @@ def tune(
         seed: of the split and of the bootstrap.
         options: of `sweep`.
     """
+    require_evaluation("Tuning")
     if not 0.0 < development < 1.0:
         raise ValueError(f"development must lie between 0 and 1, not {development}.")
     if resamples < 100:
         raise ValueError(f"Tuning needs at least 100 resamples to tell a gain from noise, not {resamples}.")
-    chosen = split(benchmark, development, seed)
-    found = sweep(model, benchmark, calibrations, detached=detached, resamples=0, seed=seed, **options)
     resampling = Resampling(resamples, seed)
+    chosen = split(benchmark, development, seed)
+    swept = sweep(model, benchmark, calibrations, detached=detached, resamples=0, seed=seed, **options)
 
     def part(result: EvaluationResult, *, choosing: bool) -> EvaluationResult:
         rows = tuple(row for row in result.per_query if ((row.collection, row.query) in chosen) == choosing)
         setting = {**result.setting, "resamples": resamples, "seed": seed}
         return replace(result, per_query=rows, setting=setting, **summarise(benchmark, rows, resampling))
 
-    if not found.results:
-        reasons = "; ".join(f"{one}: {reason}" for one, reason in found.failures.items())
+    if not swept.results:
+        reasons = "; ".join(f"{setting}: {reason}" for setting, reason in swept.failures.items())
         raise RuntimeError(f"No setting could be evaluated. {reasons}")
-    on_development = {one: part(result, choosing=True) for one, result in found.results.items()}
-    plain = part(found.plain, choosing=True)
-    best = max(on_development, key=lambda one: on_development[one].ranking_score)
-    exact = found.results[best]
-    if found.detached:
+    on_development = {setting: part(result, choosing=True) for setting, result in swept.results.items()}
+    plain = part(swept.plain, choosing=True)
+    best = max(on_development, key=lambda setting: on_development[setting].ranking_score)
+    exact = swept.results[best]
+    if swept.detached:
         exact = evaluate(model, benchmark, best, resamples=0, seed=seed, **_of_evaluate(options))
-    confirmation = compare([part(found.plain, choosing=False), part(exact, choosing=False)])
+    confirmation = compare([part(swept.plain, choosing=False), part(exact, choosing=False)])
     gain = _gain(confirmation)
-    chosen_it = on_development[best].ranking_score > plain.ranking_score
-    use = best if chosen_it and gain.significant and gain.value > 0 else None
-    return Tuning(use, best, chosen_it, compare([plain, on_development[best]]), confirmation, found)
+    better = on_development[best].ranking_score > plain.ranking_score
+    use = best if better and gain.significant and gain.value > 0 else None
+    return Tuning(use, best, better, compare([plain, on_development[best]]), confirmation, swept)
 
 
 def _of_evaluate(options: dict[str, Any]) -> dict[str, Any]:

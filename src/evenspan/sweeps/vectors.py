@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
+from evenspan.encoding import Encoder, unit_length
 from evenspan.models.calibrating import calibrated
+from evenspan.progress import ProgressBar
 from evenspan.sweeps.shared import SharedEncoder, SharedWorkError
 
 _logger = logging.getLogger(__name__)
@@ -52,7 +53,11 @@ def encode(
     *,
     detached: bool = False,
     batch_size: int = 32,
-    **options: Any,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    normalize_embeddings: bool = False,
+    truncate_dim: int | None = None,
+    show_progress_bar: bool | None = None,
 ) -> SweptVectors:
     """The vectors of documents under many settings, and without any.
 
@@ -69,81 +74,99 @@ def encode(
         calibrations: the settings.
         detached: take only the pooling token's own way through the layers, in the context of the plain pass, for models
             that are not causal too: one pass for all settings, approximately.
-        batch_size: of encoding; halved when memory runs out.
-        options: of `encode_document`: `prompt`, `prompt_name`, `normalize_embeddings`, `truncate_dim`, `show_progress_bar`.
+        batch_size: most texts in a batch; long ones share smaller batches, and still smaller ones when memory runs out.
+        prompt: as in `encode_document`, and so are the others.
+        prompt_name: of one of the model's prompts.
+        normalize_embeddings: whether vectors get length 1.
+        truncate_dim: how many dimensions to keep; by default as the model says.
+        show_progress_bar: whether to show a bar.
 
     Example:
         >>> vectors = encode(model, texts, paper_grid())  # doctest: +SKIP
         >>> vectors[Calibration()].shape, vectors.plain.shape  # doctest: +SKIP
     """
-    if isinstance(texts, str):
-        raise TypeError("texts must be a list of documents, not one string.")
-    for name in ("output_value", "precision", "convert_to_tensor", "convert_to_numpy", "pool", "chunk_size"):
-        if name in options:
-            raise TypeError(f"A sweep returns float32 vectors as arrays: it does not take {name!r}.")
-    wanted = list(dict.fromkeys(calibrations))
-    check_calibrations(wanted)
-    active = [one for one in wanted if one.strength > 0.0]
+    check_calibrations(calibrations)
+    if prompt is None and prompt_name is not None:
+        if prompt_name not in model.prompts:
+            raise ValueError(f"The model has no prompt {prompt_name!r}; it has {', '.join(model.prompts)}.")
+        prompt = model.prompts[prompt_name]
+    encoder = Encoder(model, prompt=prompt, batch_size=batch_size, unit=False, check_finite=False)
+    width = truncate_dim or model.truncate_dim
+    with (
+        ProgressBar(bar_label(len(calibrations)), len(texts), shown=bool(show_progress_bar)) as bar,
+        _truncated(model, width),
+    ):
+        swept = encode_settings(encoder, texts, calibrations, detached=detached, bar=bar)
+    if not normalize_embeddings:
+        return swept
+    return replace(
+        swept, vectors={key: unit_length(vectors) for key, vectors in swept.items()}, plain=unit_length(swept.plain)
+    )
+
+
+def encode_settings(
+    encoder: Encoder,
+    texts: Sequence[str],
+    calibrations: Sequence[Calibration],
+    *,
+    detached: bool,
+    bar: ProgressBar | None = None,
+) -> SweptVectors:
+    """What `encode` gives, through an encoder that is there already; it leaves vectors the length they have."""
+    model, wanted = encoder.model, list(dict.fromkeys(calibrations))
+    active = [calibration for calibration in wanted if calibration.strength > 0.0]
     shared = SharedEncoder(model, active, detached=detached)
     if not active or not len(texts) or not shared.works:
         if active and len(texts):
             _logger.info("The layers of this model are of no known kind: %d settings, one by one.", len(active))
-        return _one_by_one(model, texts, wanted, batch_size, **options)
-    rest = dict(options)
-    truncate = rest.pop("truncate_dim", None) or model.truncate_dim
-    normalize = rest.pop("normalize_embeddings", False)
-    before, model.truncate_dim = model.truncate_dim, None
+        return _one_by_one(encoder, texts, wanted, bar)
+    width = model.truncate_dim
     try:
-        with shared.installed():
-            everything = _encode(model, texts, batch_size, **rest)
+        with shared.installed(), _truncated(model, None):  # the vectors stand side by side
+            together = encoder.encode(texts, bar=bar)
     except SharedWorkError as error:
         warnings.warn(f"{error} The settings are encoded one by one.", stacklevel=2)
-        model.truncate_dim = before
-        return _one_by_one(model, texts, wanted, batch_size, **options)
-    finally:
-        model.truncate_dim = before
-    parts = [np.ascontiguousarray(part[:, :truncate]) for part in np.split(everything, len(active) + 1, axis=1)]
-    if normalize:
-        parts = [part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), np.float32(1e-12)) for part in parts]
-    found = dict(zip(active, parts[1:], strict=True))
+        return _one_by_one(encoder, texts, wanted, bar)
+    plain, *others = (np.ascontiguousarray(part[:, :width]) for part in np.split(together, len(active) + 1, axis=1))
+    vectors = dict(zip(active, others, strict=True))
     approximate = detached and not shared.causal
-    return SweptVectors({one: found.get(one, parts[0]) for one in wanted}, parts[0], approximate, shared=True)
+    return SweptVectors({key: vectors.get(key, plain) for key in wanted}, plain, approximate, shared=True)
+
+
+def bar_label(settings: int) -> str:
+    """What a progress bar over so many settings is called."""
+    return f"Encoding documents (plain and {settings} {'setting' if settings == 1 else 'settings'})"
 
 
 def check_calibrations(calibrations: Sequence[Calibration]) -> None:
     """Raise a `TypeError` unless these are calibrations."""
-    for one in calibrations:
-        if not isinstance(one, Calibration):
+    for calibration in calibrations:
+        if not isinstance(calibration, Calibration):
             raise TypeError(
-                f"calibrations must hold Calibrations, not {type(one).__name__}; read a string with Calibration.parse(...)."
+                f"calibrations must hold Calibrations, not {type(calibration).__name__}; read a string with "
+                "Calibration.parse(...)."
             )
 
 
 def _one_by_one(
-    model: SentenceTransformer,
-    texts: Sequence[str],
-    calibrations: Sequence[Calibration],
-    batch_size: int,
-    **options: Any,
+    encoder: Encoder, texts: Sequence[str], calibrations: Sequence[Calibration], bar: ProgressBar | None
 ) -> SweptVectors:
+    if bar is not None and bar.total is not None:
+        bar.refresh(bar.total + len(texts) * len(calibrations))
+
     def under(calibration: Calibration) -> NDArray[np.float32]:
-        with calibrated(model, calibration):
-            return _encode(model, texts, batch_size, **options)
+        with calibrated(encoder.model, calibration):
+            return encoder.encode(texts, bar=bar)
 
     plain = under(Calibration(strength=0.0))
-    return SweptVectors({one: under(one) for one in calibrations}, plain, detached=False, shared=False)
+    return SweptVectors({key: under(key) for key in calibrations}, plain, detached=False, shared=False)
 
 
-def _encode(model: SentenceTransformer, texts: Sequence[str], batch_size: int, **options: Any) -> NDArray[np.float32]:
-    while True:
-        try:
-            tensor: torch.Tensor = model.encode_document(
-                list(texts), batch_size=batch_size, convert_to_tensor=True, **options
-            )
-            array: NDArray[np.float32] = tensor.float().cpu().numpy()
-            return array
-        except torch.OutOfMemoryError:
-            if batch_size == 1:
-                raise
-            batch_size = max(1, batch_size // 2)
-            _logger.warning("Out of memory: going on in batches of %d.", batch_size)
+@contextmanager
+def _truncated(model: SentenceTransformer, dimensions: int | None) -> Iterator[None]:
+    """A model whose vectors are cut to so many dimensions for a while, or not at all."""
+    before, model.truncate_dim = model.truncate_dim, dimensions
+    try:
+        yield
+    finally:
+        model.truncate_dim = before

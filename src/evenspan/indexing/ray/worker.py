@@ -22,8 +22,8 @@ class ShardEncoder:
 
     def __init__(self, settings: IndexSettings, writer: ShardWriter, handoff: Any, options: EncodingOptions) -> None:
         from evenspan.calibration import Calibration
-        from evenspan.indexing.batches import DocumentEncoder
-        from evenspan.indexing.settings import model_digest
+        from evenspan.encoding import Encoder
+        from evenspan.identity import vectors_digest
         from evenspan.models.calibrating import calibrate, uncalibrated
         from evenspan.models.loading import load
 
@@ -32,14 +32,14 @@ class ShardEncoder:
         self._count("load", _TRIES + (options.workers or 1), "while they loaded the model")
         self._keep_text = settings.text
         model = load(settings.model, **({} if options.device is None else {"device": options.device}))
-        if model_digest(model) != settings.weights:
+        if vectors_digest(model) != settings.weights:
             raise RuntimeError(f"{settings.model!r} has other weights on this machine than where the run was started.")
         if settings.calibration == NO_CALIBRATION:
             self._plain = uncalibrated(model)
             self._plain.__enter__()
         else:
             calibrate(model, Calibration.parse(settings.calibration))
-        self._encoder = DocumentEncoder(model, options.document_prompt, options.batch_tokens)
+        self._encoder = Encoder(model, prompt=options.document_prompt, batch_tokens=options.batch_tokens)
         self._handoff.succeed.remote("load")
 
     def __call__(self, block: Any) -> Any:
@@ -52,7 +52,7 @@ class ShardEncoder:
         names = block["id"]
         self._count(number, _TRIES, f"with the documents from {names[0].as_py()!r} to {names[-1].as_py()!r}")
         tokens = block[TOKENS].to_pylist()
-        vectors = self._encoder.encode(block["text"].to_pylist(), tokens)
+        vectors = self._encoder.encode(block["text"].to_pylist(), tokens=tokens)
         dropped = [NUMBER, TOKENS] + ([] if self._keep_text else ["text"])
         written = self._writer.write(number, with_vectors(block.drop_columns(dropped), vectors))
         return pyarrow.Table.from_pylist([asdict(written)])

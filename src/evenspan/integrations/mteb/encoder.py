@@ -15,7 +15,7 @@ from mteb.types import PromptType
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
-from evenspan.evaluation.vectors import fingerprint
+from evenspan.identity import weights_digest
 from evenspan.models import calibrated, calibration_of, load
 from evenspan.models.calibrating import uncalibrated
 
@@ -126,7 +126,7 @@ def _meta(
     commit = getattr(model.config, "_commit_hash", None)
     known = {
         "name": name or _name(model),
-        "revision": revision or commit or fingerprint(model),
+        "revision": revision or commit or weights_digest(model),
         "experiment_kwargs": {"calibration": PLAIN if calibration is None else str(calibration)},
         "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "max_tokens": model.max_seq_length,

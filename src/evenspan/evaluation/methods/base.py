@@ -1,0 +1,73 @@
+"""What all methods are: a way to encode documents, whose name says it all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+from evenspan.encoding import Encoder
+from evenspan.models.calibrating import uncalibrated
+from evenspan.models.reading import check_window, windows
+from evenspan.progress import ProgressBar
+
+Vectors = list[NDArray[np.float32]]  # one (vectors, dimensions) array for each text
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to encode documents: one vector each, or several of which the best one counts."""
+
+    kind: ClassVar[str] = ""
+
+    @property
+    def name(self) -> str:
+        """The kind and every setting of it."""
+        settings = [f"{field.name}={getattr(self, field.name)}" for field in fields(self)]
+        return ",".join([self.kind, *settings])
+
+    def encode(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None = None) -> Vectors:
+        """The vectors of documents, through an encoder that leaves them the length they have."""
+        raise NotImplementedError
+
+    def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:
+        """Raise an error that says why if this method cannot be used with a model, before anything is encoded."""
+
+
+@dataclass(frozen=True)
+class Windowed(Method):
+    """A method that cuts documents into windows of a number of tokens."""
+
+    window: int = 256
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise ValueError(f"window must be at least 1, not {self.window}.")
+
+    def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:  # noqa: D102
+        check_window(model, self.window, prompt)
+
+    def encode_windows(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None) -> Vectors:
+        """The vectors of the windows of each text."""
+        return encode_pieces(encoder, [windows(encoder.model, text, self.window) for text in texts], bar)
+
+
+def encode_pieces(encoder: Encoder, pieces: Sequence[Sequence[str]], bar: ProgressBar | None) -> Vectors:
+    """The plain vectors of the pieces of each text, all pieces together."""
+    together = [piece for group in pieces for piece in group]
+    if bar is not None and bar.total is not None:
+        bar.refresh(bar.total + len(together) - len(pieces))  # it counted a text for each
+    with uncalibrated(encoder.model):
+        vectors = encoder.encode(together, bar=bar)
+    return np.split(vectors, np.cumsum([len(group) for group in pieces])[:-1])
+
+
+def average(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The mean of vectors, of length 1.  # (1, dimensions)"""
+    mean = vectors.mean(axis=0, keepdims=True)
+    averaged: NDArray[np.float32] = mean / max(float(np.linalg.norm(mean)), 1e-12)
+    return averaged
