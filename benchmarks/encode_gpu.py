@@ -150,7 +150,7 @@ class Ways:
         assert module is not None
         self.inner: Any = module.model
         self.modules = list(AttentionLayers.of(self.inner, module.calls.pooling).modules)
-        self.chosen = set(module.calibrated_layers)
+        self.chosen = set(module.calls.layers)
         self.baskets = Baskets.from_mask(inputs["attention_mask"], module.calls.pooling, SETTING.basket_size)
         self.deviations: list[tuple[float, float]] = []
         self.eager = inputs["input_ids"].shape[1] <= LONGEST_EAGER

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from evenspan.calibration import Calibration
+from evenspan.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from evenspan.auditing.audit_result import Audit
@@ -28,6 +29,7 @@ __all__ = [
     "Audit",
     "Calibration",
     "Inspection",
+    "UnsupportedModelError",
     "audit",
     "calibrate",
     "calibrated",

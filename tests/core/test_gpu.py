@@ -10,6 +10,7 @@ import evenspan
 from evenspan import Calibration
 from evenspan.core import triton as kernels
 from evenspan.core.calls import baskets_of
+from evenspan.core.rows import replace_rows
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 SETTING = Calibration(strength=1.0, basket_size=16)
@@ -55,7 +56,8 @@ def test_nothing_waits_for_the_device(model) -> None:
     try:
         geometry = baskets_of(ids, transformer.calls.pooling, SETTING.basket_size)
         query, key = torch.randn(2, *mask.shape, 4, 8, device="cuda").transpose(2, 3)
-        output = kernels.fused_rows(query, key, key, geometry, SETTING, 0.3, None, query.transpose(1, 2).contiguous())
+        plain = query.transpose(1, 2).contiguous()
+        output = replace_rows(plain, query, key, key, geometry, SETTING, 0.3)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert output.isfinite().all()

@@ -14,6 +14,7 @@ import torch
 
 from evenspan import Calibration
 from evenspan.core.baskets import Baskets
+from evenspan.core.redistribute import rules_of
 from evenspan.core.rows import calibrated_rows, pooled_query
 from evenspan.core.triton.geometry import launch as geometry
 from evenspan.core.triton.rows import launch
@@ -79,9 +80,9 @@ def check(number: int, layout: str, pooling: str, dtype: torch.dtype) -> None:
     )
     setting = SETTINGS[number % len(SETTINGS)]
     softcap = 15.0 if number % 3 == 0 else None
-    arguments = (baskets, setting, size**-0.5, softcap)
+    arguments = (baskets.geometry, (setting.strength, *rules_of(setting)), size**-0.5, softcap)
     query_rows = pooled_query(query, baskets)
-    expected = reference(query_rows, key, value, *arguments)
+    expected = reference(query_rows, key, value, baskets, setting, size**-0.5, softcap)
     got = launch(query_rows.unsqueeze(2), key, value, *arguments, None).squeeze(1)
     exist = torch.tensor(lengths, device=DEVICE) > 0  # a text without tokens has no row that anyone would read
     compare(got[exist], expected[exist], f"rows of case {number}: {layout} {pooling} {dtype} {setting}")
@@ -101,15 +102,13 @@ def check_geometry(
     expected: Baskets, lengths: list[int], layout: str, pooling: str, basket_size: int, number: int
 ) -> None:
     """The fused geometry is the PyTorch geometry, in every tensor."""
-    longest, sizes = max(lengths), expected.slots.shape[1:]
-    mask, cumulative, given = None, None, None
+    given = None
     if layout == "packed":
-        cumulative = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=DEVICE)
+        tokens = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
     else:
-        mask, given = padded(lengths, longest, layout, pooling)
-        mask = mask.to(DEVICE)
-        given = None if given is None else given.to(DEVICE)
-    got = geometry(mask, cumulative, given, pooling, basket_size, *sizes)
+        tokens, given = padded(lengths, max(lengths), layout, pooling)
+    given = None if given is None else given.to(DEVICE)
+    got = geometry(tokens.to(DEVICE), given, pooling == "last", basket_size, *expected.slots.shape[1:])
     for name, tensor in zip(("pooled", "first", "slots", "filled", "present", "active"), got, strict=True):
         assert torch.equal(tensor, getattr(expected, name)), f"{name} of case {number}: {tensor} {expected}"
 

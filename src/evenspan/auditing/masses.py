@@ -67,9 +67,9 @@ class Totals:
         return Attention(basket_size, tuple(int(count) for count in self.documents[:baskets]), tuple(layers))
 
 
-def _sum(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+def _sum(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
     """The sum of two rows of different lengths."""
-    longer = np.zeros(max(len(one), len(other)), dtype=np.result_type(one, other, np.int64))
-    longer[: len(one)] += one
-    longer[: len(other)] += other
-    return longer
+    total = np.zeros(max(len(first), len(second)), dtype=np.result_type(first, second, np.int64))
+    total[: len(first)] += first
+    total[: len(second)] += second
+    return total

@@ -1,34 +1,50 @@
-"""The attention function that calibrated layers run, and how layers get it.
+"""The attention function that attached layers run.
 
-A calibrated layer calls the model's own attention for all rows, then computes the pooled rows again and writes them
-over. Which batch is calibrated, and how, travels with the call as the keyword `calibrated_pass`: there is no global
-state, and a call without it is the plain model.
+It calls the model's own attention for all rows; in a layer that is calibrated it then computes the pooled rows again and
+writes them over. Which layers those are, and how, travels with the call as the keyword `calibrated_pass`: there is no
+global state, and a call without it is the plain model.
 """
 
 from __future__ import annotations
 
-import copy
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface
 
 from evenspan.calibration import Calibration
 from evenspan.core.baskets import Baskets
-from evenspan.core.redistribute import redistribute
+from evenspan.core.redistribute import basket_log_masses, calibrated_masses, plan_of, redistribute
 from evenspan.core.rows import plain_rows, pooled_query, pooled_scores, replace_rows
 
-# transformers treats names that contain "sdpa", "flash" or "flex" specially; this one does not.
-_NAME = "evenspan_calibrated"
-_PLAIN_CONFIG = "_evenspan_plain_config"
-
-
 Function = TypeVar("Function", bound=Callable[..., Any])
+# Told of every attached layer: its number, the masses its pooling tokens give their baskets, and the baskets.
+Recorder = Callable[[int, Tensor, Baskets], None]  # masses: (heads, rows, 2 + baskets)
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What an attached attention module remembers: its place among the model's layers, and its own config."""
+
+    layer: int
+    config: Any
+
+    NAME = "_evenspan_attachment"
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Attachment | None:
+        """The attachment of a module, None for one that is not attached."""
+        return module.__dict__.get(cls.NAME)
+
+    @property
+    def implementation(self) -> str:
+        """The attention that the module runs for all rows."""
+        name: str = self.config._attn_implementation
+        return name
 
 
 def not_compiled(function: Function) -> Function:
@@ -48,54 +64,20 @@ def tolerance(dtype: torch.dtype) -> float:
 
 @dataclass
 class CalibratedPass:
-    """One calibrated forward call: its setting, its geometry, and what became of it."""
+    """One calibrated forward call: its setting, its layers, its geometry, and what became of it."""
 
     calibration: Calibration
+    layers: frozenset[int]  # those that are calibrated
     geometry: Baskets | Callable[[], Baskets]
     verify: bool = False
     pooled_only: bool = False  # whether the last layer may compute the pooled rows and no others
+    recorder: Recorder | None = None
     layers_done: int = 0
 
     @cached_property
     def baskets(self) -> Baskets:
         """The geometry, built in the first calibrated layer: a device is then busy with those before it."""
         return self.geometry if isinstance(self.geometry, Baskets) else self.geometry()
-
-
-def attach(modules: Iterable[nn.Module], implementation: str = _NAME) -> None:
-    """Make these attention modules calibrate whatever call carries a `CalibratedPass`, or run another implementation."""
-    register()
-    for module in modules:
-        # Only these modules see our name. The model's config keeps its own, so masks are built as ever.
-        plain: Any = module.config
-        config = copy.copy(plain)
-        config._attn_implementation_internal = implementation
-        setattr(module, _PLAIN_CONFIG, plain)
-        module.config = config
-
-
-def detach(model: nn.Module) -> list[nn.Module]:
-    """Give all attention modules of a model their own config back; returns those that had been attached."""
-    attached = [module for module in model.modules() if _PLAIN_CONFIG in module.__dict__]
-    for module in attached:
-        module.config = module.__dict__.pop(_PLAIN_CONFIG)
-    return attached
-
-
-def is_attached(module: nn.Module) -> bool:
-    """Whether an attention module is one that `attach` was given."""
-    return _PLAIN_CONFIG in module.__dict__
-
-
-def plain_implementation(module: nn.Module) -> str:
-    """The attention that an attached module runs for all rows."""
-    name: str = getattr(module, _PLAIN_CONFIG)._attn_implementation
-    return name
-
-
-def register() -> None:
-    """Tell transformers about our attention function: needed once in every process that runs a calibrated model."""
-    AttentionInterface.register(_NAME, calibrated_attention)
 
 
 def calibrated_attention(
@@ -107,16 +89,20 @@ def calibrated_attention(
     calibrated_pass: CalibratedPass | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The model's own attention, with the pooled rows replaced in a calibrated pass."""
-    output, weights = plain_attention(module, query, key, value, attention_mask, **kwargs)
+    """The model's own attention, with the pooled rows replaced where a calibrated pass says so."""
+    attachment: Attachment = getattr(module, Attachment.NAME)
+    output, weights = _plain_attention(module, attachment, query, key, value, attention_mask, **kwargs)
     if calibrated_pass is None:
         return output, weights
-    return _with_pooled_rows(module, output, weights, query, key, value, calibrated_pass, kwargs)
+    if attachment.layer not in calibrated_pass.layers and calibrated_pass.recorder is None:
+        return output, weights
+    return _with_pooled_rows(module, attachment.layer, output, weights, query, key, value, calibrated_pass, kwargs)
 
 
 @not_compiled
 def _with_pooled_rows(
     module: nn.Module,
+    layer: int,
     output: Tensor,
     weights: Tensor | None,
     query: Tensor,
@@ -125,41 +111,55 @@ def _with_pooled_rows(
     calibrated_pass: CalibratedPass,
     kwargs: dict[str, Any],
 ) -> tuple[Tensor, Tensor | None]:
-    """What plain attention gives, with the pooled rows calibrated."""
-    refuse_unknown_scores(key, calibrated_pass.baskets, kwargs)
-    baskets, calibration = calibrated_pass.baskets, calibrated_pass.calibration
+    """What plain attention gives, with the pooled rows calibrated and recorded as the pass asks."""
+    baskets, calibration, recorder = calibrated_pass.baskets, calibrated_pass.calibration, calibrated_pass.recorder
+    refuse_unknown_scores(key, baskets, kwargs)
     scaling, softcap = kwargs.get("scaling"), kwargs.get("softcap")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    calibrated_pass.layers_done += 1
-    if weights is not None or (calibrated_pass.verify and not module.training):
+    is_calibrated = layer in calibrated_pass.layers
+    verify = calibrated_pass.verify and not module.training  # dropout changes the model's own row
+    if weights is not None or verify or recorder is not None:
         with torch.autocast(query.device.type, enabled=False):
             scores = pooled_scores(pooled_query(query, baskets), key, baskets, scale, softcap)
-        if calibrated_pass.verify and not module.training:  # dropout changes the model's own row
-            _verify(module, output, scores, value, baskets)
-        if weights is not None:
+            if verify:
+                _verify(module, output, scores, value, baskets)
+            if recorder is not None:
+                recorder(layer, _masses(scores, baskets, calibration if is_calibrated else None), baskets)
+        if weights is not None and is_calibrated:
             weights = _replace_weights(weights, redistribute(scores, baskets, calibration), baskets)
-    return replace_rows(output, query, key, value, baskets, calibration, scale, softcap), weights
+    if is_calibrated:
+        calibrated_pass.layers_done += 1
+        output = replace_rows(output, query, key, value, baskets, calibration, scale, softcap)
+    return output, weights
+
+
+def _masses(scores: Tensor, baskets: Baskets, calibration: Calibration | None) -> Tensor:
+    """What each basket gets of its pooling token's attention.  # (heads, rows, 2 + baskets)"""
+    masses = torch.softmax(basket_log_masses(scores, baskets), dim=-1)
+    return masses if calibration is None else calibrated_masses(masses, plan_of(calibration, baskets))
 
 
 class _PlainView:
     """An attention module as it was: FlashAttention reads its implementation from the config of the module."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, config: Any) -> None:
         self._module = module
-        self.config = getattr(module, _PLAIN_CONFIG)
+        self.config = config
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
 
 
-def plain_attention(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+def _plain_attention(
+    module: nn.Module, attachment: Attachment, *args: Any, **kwargs: Any
+) -> tuple[Tensor, Tensor | None]:
     """What an attached module's own attention returns."""
-    name = plain_implementation(module)
+    name = attachment.implementation
     modeling: Any = sys.modules[type(module).__module__]  # a model may bring attention functions of its own
     plain: Callable[..., tuple[Tensor, Tensor | None]] = modeling.ALL_ATTENTION_FUNCTIONS.get_interface(
         name, modeling.eager_attention_forward
     )
-    view: Any = _PlainView(module) if name not in ("sdpa", "eager") else module
+    view: Any = _PlainView(module, attachment.config) if name not in ("sdpa", "eager") else module
     return plain(view, *args, **kwargs)
 
 
@@ -195,8 +195,7 @@ def _verify(module: nn.Module, output: Tensor, scores: Tensor, value: Tensor, ba
     """Compare the plain row as computed here with the model's own, so that an attention with something in it that is
     not known here (a bias, a window, a temperature) is refused instead of calibrated wrongly.
     """
-    with torch.autocast(value.device.type, enabled=False):
-        plain = plain_rows(scores, value, baskets)
+    plain = plain_rows(scores, value, baskets)
     expected = output.reshape(-1, *output.shape[2:])[baskets.pooled].float()
     if not baskets.active.any():
         return

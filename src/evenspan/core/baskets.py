@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from evenspan.core.triton import fused_geometry, fuses_geometry
+from evenspan.core.triton import Geometry, fused_geometry, fuses_geometry
 
 PoolingToken = Literal["cls", "last"]
 
@@ -58,7 +58,7 @@ class Baskets:
         rows, columns = mask.shape
         sizes = _Sizes.of(columns, basket_size)
         if fuses_geometry(mask):
-            tensors = fused_geometry(mask, None, pooled_column, pooling, basket_size, *sizes)
+            tensors = fused_geometry(mask, pooled_column, pooling == "last", basket_size, *sizes)
             return cls(*tensors, rows * columns, columns, packed=False)
         valid = mask.bool()
         start = torch.arange(rows, device=mask.device) * columns
@@ -84,7 +84,7 @@ class Baskets:
         """Baskets of a packed batch from its cumulative lengths, 0 first.  # (rows + 1,)"""
         sizes = _Sizes.of(longest, basket_size)
         if fuses_geometry(cumulative):
-            tensors = fused_geometry(None, cumulative, pooled, pooling, basket_size, *sizes)
+            tensors = fused_geometry(cumulative, pooled, pooling == "last", basket_size, *sizes)
             return cls(*tensors, tokens, longest, packed=True)
         key = torch.arange(tokens, device=cumulative.device)
         start, end = cumulative[:-1].long(), cumulative[1:].long()
@@ -95,6 +95,11 @@ class Baskets:
         valid = torch.ones_like(key, dtype=torch.bool)
         tensors = _geometry(valid, row_of_key, pooled, start, pooling, basket_size, sizes)
         return cls(*tensors, tokens, longest, packed=True)
+
+    @property
+    def geometry(self) -> Geometry:
+        """What the fused kernels take."""
+        return self.pooled, self.first, self.slots, self.filled, self.present, self.active
 
     @cached_property
     def row_of_key(self) -> Tensor:
@@ -111,15 +116,15 @@ class Baskets:
         baskets = self.slots.shape[1]
         spare = self.keys  # what does not exist is written there, and dropped
         number = torch.arange(CONTENT, CONTENT + baskets, device=self.slots.device).view(1, -1, 1)
-        found = torch.full((self.keys + 1,), CONTENT + baskets, dtype=torch.long, device=self.slots.device)
-        found = found.scatter(
+        basket_of = torch.full((self.keys + 1,), CONTENT + baskets, dtype=torch.long, device=self.slots.device)
+        basket_of = basket_of.scatter(
             0, torch.where(self.filled, self.slots, spare).flatten(), number.expand_as(self.slots).flatten()
         )
         # A packed text without tokens has another text's position, which is not its own.
         own = self.row_of_key[self.pooled] == torch.arange(self.pooled.shape[0], device=self.pooled.device)
         for basket, place in ((POOLED, self.pooled), (FIRST, self.first)):
-            found = found.index_fill(0, torch.where(own & self.present[:, basket], place, spare), basket)
-        return found[:-1]
+            basket_of = basket_of.index_fill(0, torch.where(own & self.present[:, basket], place, spare), basket)
+        return basket_of[:-1]
 
     @cached_property
     def place_of_key(self) -> Tensor:
@@ -177,7 +182,7 @@ def _geometry(
     pooling: PoolingToken,
     basket_size: int,
     sizes: _Sizes,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> Geometry:
     """The tensors of `Baskets` from what is a token and where the pooling and first tokens stand."""
     rows, (keys,) = pooled.shape[0], valid.shape
     key = torch.arange(keys, device=valid.device)

@@ -132,18 +132,26 @@ _FAMILIES: dict[str, tuple[str, Family]] = {
 }
 
 
-def family_of(layer_class: type[nn.Module]) -> Family | None:
-    """The family of a layer class, or None where its structure is not known."""
-    home, family = _FAMILIES.get(layer_class.__name__, (None, None))
-    return family if layer_class.__module__ == _module_of(home) else None
+def plain_class_of(module: nn.Module) -> type[nn.Module]:
+    """The class that a module has when it is not calibrated: ours name it."""
+    plain: type[nn.Module] = getattr(type(module), "plain_class", type(module))
+    return plain
+
+
+def family_of(layer: nn.Module) -> Family | None:
+    """The family of a layer, or None where its structure is not known."""
+    plain = plain_class_of(layer)
+    home, family = _FAMILIES.get(plain.__name__, (None, None))
+    return family if plain.__module__ == _module_of(home) else None
 
 
 def layer_class(name: str) -> type[nn.Module]:
     """The layer class of this name in transformers; raises an `AttributeError` if no family has it."""
     if name not in _FAMILIES:
         raise AttributeError(f"{name} is in no known family of layers.")
-    found: type[nn.Module] = getattr(importlib.import_module(_module_of(_FAMILIES[name][0])), name)
-    return found
+    home = importlib.import_module(_module_of(_FAMILIES[name][0]))
+    layer: type[nn.Module] = getattr(home, name)
+    return layer
 
 
 def _module_of(home: str | None) -> str:

@@ -1,7 +1,7 @@
 """The last layer, run for the pooled rows alone: nothing else of its output is ever read by a pooling token's vector.
 
-A layer whose family is known gets a class of its own here, by `attach_pooled`, and does so in calls whose
-`CalibratedPass` asks for `pooled_only`. All other calls run the layer in full.
+A layer whose family is known gets a class of its own here (see `install`), and does so in calls whose `CalibratedPass`
+asks for `pooled_only`. All other calls run the layer in full.
 """
 
 from __future__ import annotations
@@ -13,19 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from evenspan.core.attention import (
-    CalibratedPass,
-    is_attached,
-    not_compiled,
-    plain_implementation,
-    refuse_unknown_scores,
-)
+from evenspan.core.attention import Attachment, CalibratedPass, not_compiled, refuse_unknown_scores
 from evenspan.core.baskets import Baskets
-from evenspan.core.families import family_of, layer_class
+from evenspan.core.families import family_of, layer_class, plain_class_of
 from evenspan.core.rows import calibrated_rows
 
 
-class _PooledLayer(nn.Module):
+class PooledLayer(nn.Module):
     """A transformer layer that can leave out all rows but the pooled ones, which then keep what they came with."""
 
     plain_class: type[nn.Module]
@@ -33,26 +27,28 @@ class _PooledLayer(nn.Module):
     def forward(
         self, hidden_states: Tensor, *args: Any, calibrated_pass: CalibratedPass | None = None, **kwargs: Any
     ) -> Any:
+        """Run the layer: the pooled rows alone if the call allows it and nobody would see the difference, else in full."""
         # Not super(): whoever keeps this method bound (a compiler, a hook) may call it when the class is the plain one again.
-        plain: Any = getattr(type(self), "plain_class", type(self))
-        if calibrated_pass is None or not calibrated_pass.pooled_only or not _can_leave_out(self, plain):
+        plain: Any = plain_class_of(self)
+        if calibrated_pass is None or not calibrated_pass.pooled_only or not _can_leave_out(self, calibrated_pass):
             return plain.forward(self, hidden_states, *args, calibrated_pass=calibrated_pass, **kwargs)
         if calibrated_pass.verify:  # in full, for the sake of verification, but what is returned is always the same
             plain.forward(self, hidden_states, *args, calibrated_pass=calibrated_pass, **kwargs)
             calibrated_pass.layers_done -= 1
-        return _pooled_rows_only(self, plain, hidden_states, calibrated_pass, kwargs)
+        return _pooled_rows_only(self, hidden_states, calibrated_pass, kwargs)
 
 
-def _can_leave_out(layer: nn.Module, plain: type[nn.Module]) -> bool:
-    """Whether nobody wants to see, or has changed, what would be left out."""
-    family: Any = family_of(plain)
+def _can_leave_out(layer: nn.Module, calibrated_pass: CalibratedPass) -> bool:
+    """Whether the layer is calibrated, and nobody wants to see, or has changed, what would be left out."""
+    family: Any = family_of(layer)
     if torch.is_grad_enabled() or family is None:
         return False
     attention = family.attention(layer)
-    # Eager attention gives a sequence without any token a row of its own making.
-    if not is_attached(attention) or plain_implementation(attention) == "eager":
+    attachment = Attachment.of(attention)
+    if attachment is None or attachment.layer not in calibrated_pass.layers:
         return False
-    return not looked_into(layer, attention)
+    # Eager attention gives a sequence without any token a row of its own making.
+    return attachment.implementation != "eager" and not looked_into(layer, attention)
 
 
 def looked_into(layer: nn.Module, *modules: nn.Module) -> bool:
@@ -67,13 +63,9 @@ def looked_into(layer: nn.Module, *modules: nn.Module) -> bool:
 
 @not_compiled
 def _pooled_rows_only(
-    layer: nn.Module,
-    plain: type[nn.Module],
-    hidden: Tensor,
-    calibrated_pass: CalibratedPass,
-    kwargs: dict[str, Any],
+    layer: nn.Module, hidden: Tensor, calibrated_pass: CalibratedPass, kwargs: dict[str, Any]
 ) -> Tensor:
-    family: Any = family_of(plain)
+    family: Any = family_of(layer)
     attention, baskets = family.attention(layer), calibrated_pass.baskets
     rotation = kwargs.get("position_embeddings")
     states = family.attended(layer, hidden)
@@ -112,34 +104,20 @@ def window_of(attention: Any) -> int | None:
 
 def find_layers(model: nn.Module, attentions: Iterable[nn.Module]) -> list[nn.Module | None]:
     """The layers of known families that have these self-attention modules, None for those of others."""
-    found: dict[nn.Module, nn.Module] = {}
+    layer_of: dict[nn.Module, nn.Module] = {}
     for module in model.modules():
-        plain = getattr(type(module), "plain_class", type(module))
-        family: Any = family_of(plain)
+        family: Any = family_of(module)
         if family is not None and not hasattr(module, "crossattention"):
-            found.setdefault(family.attention(module), module)
-    return [found.get(attention) for attention in attentions]
-
-
-def attach_pooled(layer: nn.Module) -> None:
-    """Make a layer able to leave out rows."""
-    layer.__class__ = _pooled_class(getattr(type(layer), "plain_class", type(layer)).__name__)
-
-
-def detach_pooled(modules: Iterable[nn.Module]) -> None:
-    """Give layers their own class back."""
-    for module in modules:
-        if isinstance(module, _PooledLayer):
-            layer: Any = module
-            layer.__class__ = module.plain_class
+            layer_of.setdefault(family.attention(module), module)
+    return [layer_of.get(attention) for attention in attentions]
 
 
 @functools.cache
-def _pooled_class(name: str) -> type[nn.Module]:
-    # Named as the layer it stands for, and found under that name in this module by pickle: see __getattr__.
+def pooled_class(name: str) -> type[nn.Module]:
+    """The class that the layer class of this name gets; named as that one is, and found here under its name by pickle."""
     plain = layer_class(name)
-    return type(name, (_PooledLayer, plain), {"plain_class": plain, "__module__": __name__})
+    return type(name, (PooledLayer, plain), {"plain_class": plain, "__module__": __name__})
 
 
 def __getattr__(name: str) -> type[nn.Module]:
-    return _pooled_class(name)
+    return pooled_class(name)

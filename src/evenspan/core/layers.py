@@ -10,7 +10,9 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
+from evenspan.calibration import Calibration
 from evenspan.core.baskets import PoolingToken
+from evenspan.errors import UnsupportedModelError
 
 # Relative-position biases enter the scores without passing through query and key.
 _BIASES = ("relative_attention_bias", "has_relative_attention_bias", "relative_position_bias")
@@ -23,9 +25,18 @@ class AttentionLayers:
     modules: tuple[nn.Module, ...]
     full: tuple[int, ...]
 
+    @property
+    def calibratable(self) -> dict[int, nn.Module]:
+        """The modules that see the whole passage, by their numbers."""
+        return {number: self.modules[number] for number in self.full}
+
+    def chosen_by(self, calibration: Calibration) -> tuple[int, ...]:
+        """The numbers of the layers that a calibration changes; raises a `ValueError` if it names others."""
+        return calibration.choose_layers(self.full, len(self.modules))
+
     @classmethod
     def of(cls, model: nn.Module, pooling: PoolingToken, max_tokens: int | None = None) -> AttentionLayers:
-        """Find the layers, or raise a `ValueError` that says why this model cannot be calibrated.
+        """Find the layers, or raise an `UnsupportedModelError` that says why this model cannot be calibrated.
 
         A layer with a window is as good as one without if the model never reads more than `max_tokens` tokens.
         """
@@ -38,13 +49,13 @@ class AttentionLayers:
         full = tuple(index for index, module in enumerate(modules) if _sees_all(module, index, max_tokens))
         if not full:
             kinds = sorted(set(getattr(backbone.config, "layer_types", None) or ["sliding_attention"]))
-            raise ValueError(
+            raise UnsupportedModelError(
                 f"{name} cannot be calibrated: none of its layers lets the pooling token see the whole passage, they are "
                 f"{', '.join(kinds)}. If it is a window that is in the way, set model.max_seq_length to no more than the "
                 "window, or choose a model with full attention."
             )
         if pooling == "cls" and is_causal(modules[full[0]]):
-            raise ValueError(
+            raise UnsupportedModelError(
                 f"{name} cannot be calibrated with first-token pooling: its attention is causal, so its first token "
                 "attends to nothing but itself. Pool the last token instead."
             )
@@ -69,7 +80,7 @@ def _backbone(model: nn.Module) -> PreTrainedModel:
     for module in inner:
         _refuse_remote_code(module)
         if getattr(module.config, "is_encoder_decoder", False):
-            raise ValueError(
+            raise UnsupportedModelError(
                 f"{type(module).__name__} cannot be calibrated: it is an encoder-decoder, whose output comes from another "
                 "stack than the passage goes into. Use its encoder alone, or another model."
             )
@@ -77,12 +88,12 @@ def _backbone(model: nn.Module) -> PreTrainedModel:
     for module in inner:
         if module.config is text and "attentions" in (module._can_record_outputs or {}):
             return module
-    raise ValueError(_not_on_interface(f"{type(inner[0]).__name__} ({inner[0].config.model_type})"))
+    raise UnsupportedModelError(_not_on_interface(f"{type(inner[0]).__name__} ({inner[0].config.model_type})"))
 
 
 def _refuse_remote_code(model: PreTrainedModel) -> None:
     if type(model).__module__.split(".")[0] == "transformers_modules":
-        raise ValueError(
+        raise UnsupportedModelError(
             f"{type(model).__name__} cannot be calibrated: it runs code from its repository, whose attention evenspan "
             "does not know. Load it without trust_remote_code if transformers has the architecture; "
             "gte-multilingual-base loads natively with evenspan.load()."
@@ -106,14 +117,14 @@ def _recorded_attention(backbone: PreTrainedModel, name: str) -> Iterable[nn.Mod
             if not hasattr(sys.modules[type(module).__module__], "ALL_ATTENTION_FUNCTIONS") or not hasattr(
                 module, "config"
             ):
-                raise ValueError(_not_on_interface(name))
+                raise UnsupportedModelError(_not_on_interface(name))
             yield module
 
 
 def _refuse_shared(modules: tuple[nn.Module, ...], backbone: PreTrainedModel, name: str) -> None:
     expected = getattr(backbone.config, "num_hidden_layers", None)
     if len(modules) != expected:
-        raise ValueError(
+        raise UnsupportedModelError(
             f"{name} cannot be calibrated: it has {len(modules)} self-attention modules for {expected} layers. Layers "
             "that share a module (albert) or have something else than attention (hybrids) are not supported; choose a "
             "model with one self-attention in each layer."
@@ -122,12 +133,12 @@ def _refuse_shared(modules: tuple[nn.Module, ...], backbone: PreTrainedModel, na
 
 def _refuse_unknown_scores(module: nn.Module, name: str) -> None:
     if hasattr(module, "sinks"):
-        raise ValueError(
+        raise UnsupportedModelError(
             f"{name} cannot be calibrated: its attention has learned sinks, which take mass that belongs to no token. "
             "Choose a model without attention sinks."
         )
     if any(getattr(module, bias, False) for bias in _BIASES):
-        raise ValueError(
+        raise UnsupportedModelError(
             f"{name} cannot be calibrated: its attention adds a learned relative-position bias to the scores. "
             "Choose a model with absolute or rotary positions."
         )

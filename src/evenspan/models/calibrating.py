@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
 from torch import nn
 
 from evenspan.calibration import Calibration
-from evenspan.core.attention import attach, detach
+from evenspan.core.attention import Attachment
 from evenspan.core.baskets import PoolingToken
-from evenspan.core.calls import CalibratedCalls, try_out
-from evenspan.core.last_layer import attach_pooled, detach_pooled
+from evenspan.core.calls import CalibratedCalls, every_call_calibrated, is_calibrated_by_itself
+from evenspan.core.install import attach, attached, detach
 from evenspan.core.layers import AttentionLayers
+from evenspan.core.probe import try_out
 from evenspan.models.modules import CalibratedSentenceTransformer, CalibratedTransformer, calibrated_module
 from evenspan.models.pipeline import Pipeline
 
@@ -34,7 +34,8 @@ def calibrate(
     copies of the model: start them afterwards. Calibration is for encoding: train the plain model.
 
     Raises:
-        ValueError, TypeError: if the model cannot be calibrated, saying why; the model is left as it was.
+        UnsupportedModelError, TypeError: if the model cannot be calibrated, saying why; the model is left as it was.
+        ValueError: if the calibration names layers that the model does not have, or that do not see the whole passage.
 
     Example:
         >>> import evenspan
@@ -42,33 +43,7 @@ def calibrate(
         >>> model = evenspan.calibrate(SentenceTransformer("BAAI/bge-m3"))  # doctest: +SKIP
         >>> vectors = model.encode_document(passages)  # doctest: +SKIP
     """
-    if not isinstance(calibration, Calibration):
-        raise TypeError(
-            f"calibration must be a Calibration, not {type(calibration).__name__}; "
-            "read a string with Calibration.parse(...)."
-        )
-    if default_task not in (None, "document"):
-        raise ValueError(f"default_task must be None or 'document', not {default_task!r}.")
-    pipeline = Pipeline.of(model)
-    if hasattr(pipeline.transformer.model.forward, "evenspan_plain_forward"):
-        raise ValueError("This model's transformer is calibrated by itself in a `with` block: leave that block first.")
-    layers = pipeline.layers()
-    chosen = calibration.choose_layers(layers.full, len(layers.modules))
-    pooled_layer = pipeline.pooled_layer(layers, chosen)
-    # Nothing was changed up to here, and nothing below can fail.
-    detach(pipeline.transformer.model)
-    detach_pooled(pipeline.transformer.model.modules())
-    attach(layers.modules[index] for index in chosen)
-    if pooled_layer is not None:
-        attach_pooled(pooled_layer)
-    module: Any = pipeline.transformer
-    module.__class__ = CalibratedTransformer
-    module.calls = CalibratedCalls(calibration, pipeline.pooling_token, len(chosen))
-    module.calibrated_layers = chosen
-    module.default_task = default_task
-    module.pooling_reference = (pipeline.pooling,)
-    outer: Any = model
-    outer.__class__ = CalibratedSentenceTransformer
+    _Prepared.of(model, calibration, default_task).put()
     return model
 
 
@@ -76,14 +51,13 @@ def restore(model: SentenceTransformer) -> SentenceTransformer:
     """Take the calibration off again, in place: the plain model, bit for bit. A plain model is left alone."""
     module: Any = calibrated_module(_sentence_transformer(model))
     if module is not None:
-        detach(module.model)
-        detach_pooled(module.model.modules())
+        detach(module.model.modules())
         for name in CalibratedTransformer.STATE:
             delattr(module, name)
-        module.__class__ = Transformer
+        module.__class__ = module.plain_class
     if isinstance(model, CalibratedSentenceTransformer):
         outer: Any = model
-        outer.__class__ = SentenceTransformer
+        outer.__class__ = model.plain_class
     return model
 
 
@@ -113,15 +87,57 @@ def calibrated(
         return
     if pooling is not None:
         raise ValueError("A SentenceTransformer knows its pooling: leave `pooling` out.")
-    previous = calibrated_module(model)
-    state = None if previous is None else (previous.calls.calibration, previous.default_task)
-    calibrate(model, calibration, default_task or (state and state[1]))
+    module = calibrated_module(model)
+    before = None if module is None else {name: getattr(module, name) for name in module.STATE}
+    prepared = _Prepared.of(model, calibration, default_task or (module.default_task if module else None))
+    prepared.put()
     try:
         yield model
     finally:
-        restore(model)
-        if state is not None:
-            calibrate(model, *state)
+        if before is None:
+            restore(model)
+        else:
+            replace(prepared, state=before).put()
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A model that was seen to take a calibration: putting it in cannot fail any more."""
+
+    model: SentenceTransformer
+    pipeline: Pipeline
+    layers: AttentionLayers
+    last_layer: nn.Module | None
+    state: dict[str, Any]  # of the `CalibratedTransformer`
+
+    @classmethod
+    def of(cls, model: SentenceTransformer, calibration: Calibration, default_task: str | None) -> _Prepared:
+        """Check everything, and change nothing."""
+        if not isinstance(calibration, Calibration):
+            raise TypeError(
+                f"calibration must be a Calibration, not {type(calibration).__name__}; "
+                "read a string with Calibration.parse(...)."
+            )
+        if default_task not in (None, "document"):
+            raise ValueError(f"default_task must be None or 'document', not {default_task!r}.")
+        pipeline = Pipeline.of(model)
+        if is_calibrated_by_itself(pipeline.transformer.model):
+            raise ValueError(
+                "This model's transformer is calibrated by itself in a `with` block: leave that block first."
+            )
+        layers = pipeline.layers()
+        calls = CalibratedCalls(calibration, pipeline.pooling_token, layers.chosen_by(calibration))
+        state = {"calls": calls, "default_task": default_task, "pooling_reference": (pipeline.pooling,)}
+        return cls(model, pipeline, layers, pipeline.last_layer(layers), state)
+
+    def put(self) -> None:
+        """Attach our attention wherever it can be used, and say in the module's state what it is used for."""
+        attach(self.layers.calibratable, self.last_layer)
+        module: Any = self.pipeline.transformer
+        module.__dict__.update(self.state)
+        module.__class__ = CalibratedTransformer
+        outer: Any = self.model
+        outer.__class__ = CalibratedSentenceTransformer
 
 
 @contextmanager
@@ -131,36 +147,14 @@ def _calibrated_transformer(model: nn.Module, calibration: Calibration, pooling:
             f"For a plain transformers model say which token you pool: pooling='cls' or 'last', not {pooling!r}."
         )
     layers = AttentionLayers.of(model, pooling)
-    try_out(model, [layers.modules[index] for index in layers.full], pooling)
-    chosen = calibration.choose_layers(layers.full, len(layers.modules))
-    calls = CalibratedCalls(calibration, pooling, len(chosen))
-    # An attribute of the object, not a hook: it also serves callers that use model.forward(...) directly.
-    before = model.__dict__.get("forward")
-    plain = getattr(before, "evenspan_plain_forward", model.forward)
-    outer = detach(model)
-    if outer and before is None:
-        attach(outer)
+    try_out(model, layers, pooling)
+    if any(map(Attachment.of, layers.modules)) and not is_calibrated_by_itself(model):
         raise ValueError(
             "This model is part of a SentenceTransformer that is calibrated: use evenspan.calibrated(...) on that one."
         )
-
-    @functools.wraps(plain)
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        named = dict(zip(("input_ids", "attention_mask"), args, strict=False))
-        return calls.run(plain, {**named, **kwargs}, *args, **kwargs)
-
-    forward.evenspan_plain_forward = plain  # type: ignore[attr-defined]
-    attach(layers.modules[index] for index in chosen)
-    model.__dict__["forward"] = forward
-    try:
+    calls = CalibratedCalls(calibration, pooling, layers.chosen_by(calibration))
+    with attached(layers.calibratable), every_call_calibrated(model, calls):
         yield
-    finally:
-        detach(model)
-        attach(outer)
-        if before is None:
-            del model.__dict__["forward"]
-        else:
-            model.__dict__["forward"] = before
 
 
 @contextmanager

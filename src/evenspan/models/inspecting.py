@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 from evenspan.calibration import Calibration
 from evenspan.core.baskets import PoolingToken
 from evenspan.core.layers import is_causal
+from evenspan.errors import UnsupportedModelError
 from evenspan.models.calibrating import calibration_of
 from evenspan.models.pipeline import Pipeline
 
@@ -102,8 +103,11 @@ def inspect_model(model: object, calibration: Calibration = Calibration()) -> In
             "layers": len(layers.modules),
             "full_attention_layers": layers.full,
         }
-        chosen = calibration.choose_layers(layers.full, len(layers.modules))
-    except (TypeError, ValueError) as error:
+    except (TypeError, UnsupportedModelError) as error:
+        return Inspection(calibratable=False, reason=str(error), **facts)
+    try:
+        chosen = layers.chosen_by(calibration)
+    except ValueError as error:
         return Inspection(calibratable=False, reason=str(error), **facts)
     return Inspection(calibratable=True, reason=None, calibrated_layers=chosen, **facts)
 

@@ -10,26 +10,20 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
-from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
-from torch import Tensor, nn
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import nn
 
-from evenspan.core.attention import register
-from evenspan.core.baskets import PoolingToken
 from evenspan.core.calls import CalibratedCalls
+from evenspan.core.install import register
+from evenspan.models.pipeline import POOLING_TOKENS, document_modules, pooled_behind_prompt, reads_pooled_only
 
 SAVED_CALIBRATION = "evenspan.json"
-# The features that say where the tokens of a batch are, padded or packed.
-_LAYOUT = ("attention_mask", "cu_seq_lens_q", "seq_idx", "prompt_length")
-POOLING_TOKENS: dict[str, PoolingToken] = {"cls": "cls", "lasttoken": "last"}
-
-
 _NOTE = "> This model carries an [evenspan](https://pypi.org/project/evenspan)"
 
 
@@ -38,48 +32,20 @@ def without_note(card: str) -> str:
     return "\n".join(line for line in card.split("\n") if not line.startswith(_NOTE))
 
 
-def reads_pooled_only(modules: Sequence[nn.Module]) -> bool:
-    """Whether a pipeline is a transformer, its pooling, and then modules that work on the vector."""
-    return (
-        len(modules) > 1
-        and type(modules[1]) is Pooling
-        and all(
-            type(module) in (Normalize, LayerNorm, Dropout)
-            or (type(module) is Dense and getattr(module, "module_input_name", "") == "sentence_embedding")
-            for module in modules[2:]
-        )
-    )
-
-
-def pooled_behind_prompt(features: Mapping[str, Any], pooling: Pooling, token: PoolingToken) -> Tensor | None:
-    """Where the first-token-pooled rows are if the prompt is left out of pooling; None: at their first token.
-
-    The pooling module is asked to pool positions in place of embeddings: what it returns is the row it takes.
-    """
-    if pooling.include_prompt or "prompt_length" not in features or token != "cls":
-        return None
-    ids: Tensor = features["input_ids"]
-    positions = torch.arange(ids.shape[1], dtype=torch.float32, device=ids.device)
-    layout = {name: features[name] for name in _LAYOUT if name in features}
-    output = pooling({**layout, "token_embeddings": positions.expand(ids.shape).unsqueeze(-1)})
-    pooled: Tensor = output["sentence_embedding"]
-    return pooled.squeeze(-1).long()
-
-
 class CalibratedTransformer(Transformer):
     """A `Transformer` whose document batches are calibrated."""
 
     # What saved models call this class, for good, whichever file it moves to.
     __module__ = "evenspan.models"
 
-    STATE = ("calls", "calibrated_layers", "default_task", "pooling_reference")
+    plain_class = Transformer
+    STATE = ("calls", "default_task", "pooling_reference")
 
     # `calibrate` overrules `task`: encode() uses it for calls that name the query prompt.
     # `pooled_only` allows its last layer to compute the pooled rows alone: for calls that return nothing else.
     forward_kwargs = {"task", "calibrate", "pooled_only"}
 
     calls: CalibratedCalls
-    calibrated_layers: tuple[int, ...]
     default_task: str | None
     # In a tuple, so that torch does not list the pooling module as a part of this one.
     pooling_reference: tuple[Pooling]
@@ -137,6 +103,8 @@ class CalibratedTransformer(Transformer):
 class CalibratedSentenceTransformer(SentenceTransformer):
     """A `SentenceTransformer` that tells queries from documents for its `CalibratedTransformer`."""
 
+    plain_class = SentenceTransformer
+
     @functools.wraps(SentenceTransformer.encode)
     def encode(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # noqa: D102
         given = inspect.signature(SentenceTransformer.encode).bind_partial(self, *args, **kwargs).arguments
@@ -150,7 +118,8 @@ class CalibratedSentenceTransformer(SentenceTransformer):
             self._check_parts(module, given.get("pool"))
             if is_query:
                 kwargs.setdefault("calibrate", False)
-            if given.get("output_value", "sentence_embedding") == "sentence_embedding" and self._reads_pooled_only():
+            wants_vectors = given.get("output_value", "sentence_embedding") == "sentence_embedding"
+            if wants_vectors and reads_pooled_only(document_modules(self)):  # as the modules are now
                 kwargs.setdefault("pooled_only", True)
         return super().encode(*args, **kwargs)
 
@@ -176,18 +145,10 @@ class CalibratedSentenceTransformer(SentenceTransformer):
     ) -> Any:
         """Let a trainer read its checkpoints: it takes the weights of what is loaded, and no more."""
         plain = {
-            reference: Transformer if found is CalibratedTransformer else found
-            for reference, found in module_classes.items()
+            reference: Transformer if module_class is CalibratedTransformer else module_class
+            for reference, module_class in module_classes.items()
         }
         return SentenceTransformer._load_with_module_classes(model_name_or_path, plain, **kwargs)
-
-    def _reads_pooled_only(self) -> bool:
-        """Whether the modules, as they are now, look at nothing but the pooled row; those of a route come first."""
-        modules = list(self)
-        if modules and isinstance(modules[0], Router):
-            route: Any = modules[0].sub_modules["document"]
-            modules = [*route, *modules[1:]]
-        return reads_pooled_only(modules)
 
     def _is_query_prompt(self, prompt: str) -> bool:
         others = {text for name, text in self.prompts.items() if name != "query"}

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
-from torch import nn
+from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
+from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
+from torch import Tensor, nn
 
 from evenspan.core.baskets import PoolingToken
-from evenspan.core.calls import pooled_layer_works, try_out
+from evenspan.core.families import plain_class_of
 from evenspan.core.last_layer import find_layers
 from evenspan.core.layers import AttentionLayers
-from evenspan.models.modules import (
-    POOLING_TOKENS,
-    CalibratedSentenceTransformer,
-    CalibratedTransformer,
-    reads_pooled_only,
-)
+from evenspan.core.probe import last_layer_works, try_out
+from evenspan.errors import UnsupportedModelError
+
+POOLING_TOKENS: dict[str, PoolingToken] = {"cls": "cls", "lasttoken": "last"}
+# The features that say where the tokens of a batch are, padded or packed.
+_LAYOUT = ("attention_mask", "cu_seq_lens_q", "seq_idx", "prompt_length")
 
 
 @dataclass(frozen=True)
@@ -39,29 +39,29 @@ class Pipeline:
         modules = document_modules(_plain_sentence_transformer(model))
         transformer = modules[0] if modules else None
         if not isinstance(transformer, Transformer):
-            raise ValueError(
+            raise UnsupportedModelError(
                 f"This model cannot be calibrated: its first module is {type(transformer).__name__}, which has no "
                 "attention. Calibration needs a Transformer module."
             )
-        if type(transformer) not in (Transformer, CalibratedTransformer):
-            raise ValueError(
+        if plain_class_of(transformer) is not Transformer:
+            raise UnsupportedModelError(
                 f"This model cannot be calibrated: its first module is a {type(transformer).__name__} with code of its "
                 "own. Build the model from sentence-transformers' own Transformer and Pooling modules."
             )
         if transformer.backend != "torch":
-            raise ValueError(
+            raise UnsupportedModelError(
                 f"This model cannot be calibrated: it runs on the {transformer.backend!r} back end, outside PyTorch. "
                 'Load it with backend="torch".'
             )
         pooling = next((module for module in modules if isinstance(module, Pooling)), None)
         if pooling is None:
-            raise ValueError(
+            raise UnsupportedModelError(
                 "This model cannot be calibrated: it has no Pooling module, so there is no pooling token. "
                 'Add one with pooling_mode="cls" or "lasttoken" if that is how the model was trained.'
             )
         mode = pooling.pooling_mode
         if not isinstance(mode, str) or mode not in POOLING_TOKENS:
-            raise ValueError(
+            raise UnsupportedModelError(
                 f"This model cannot be calibrated: it pools by {mode!r}, not from one token. Calibration changes what "
                 "one pooling token attends to, so it needs a model trained with 'cls' or 'lasttoken' pooling."
             )
@@ -70,38 +70,54 @@ class Pipeline:
     def layers(self) -> AttentionLayers:
         """The attention layers of the transformer, seen to work; raises as `of` does."""
         layers = AttentionLayers.of(self.transformer.model, self.pooling_token, self.transformer.max_seq_length)
-        try_out(self.transformer.model, [layers.modules[index] for index in layers.full], self.pooling_token)
+        try_out(self.transformer.model, layers, self.pooling_token)
         return layers
 
-    def pooled_layer(self, layers: AttentionLayers, chosen: Sequence[int]) -> nn.Module | None:
-        """The last layer, if it is calibrated and can be run for the pooled rows alone."""
-        if not self.reads_pooled_only or chosen[-1] != len(layers.modules) - 1:
+    def last_layer(self, layers: AttentionLayers) -> nn.Module | None:
+        """The last layer, if it can be calibrated for the pooled rows alone and nobody reads the others."""
+        if not self.reads_pooled_only or layers.full[-1] != len(layers.modules) - 1:
             return None
-        attention = layers.modules[-1]
-        (layer,) = find_layers(self.transformer.model, [attention])
-        if layer is None or not pooled_layer_works(self.transformer.model, attention, layer, self.pooling_token):
+        (layer,) = find_layers(self.transformer.model, layers.modules[-1:])
+        if layer is None or not last_layer_works(self.transformer.model, layers, layer, self.pooling_token):
             return None
         return layer
 
+    def pooled_places(self, features: Mapping[str, Any]) -> Tensor | None:
+        """Where the pooled rows of a batch are if the prompt is left out of pooling; None: at the first or last token."""
+        return pooled_behind_prompt(features, self.pooling, self.pooling_token)
 
-@contextmanager
-def overridden(module: nn.Module, forward: Any) -> Iterator[None]:
-    """A module with another forward for a while."""
-    missing = object()
-    before = module.__dict__.get("forward", missing)
-    module.__dict__["forward"] = forward
-    try:
-        yield
-    finally:
-        if before is missing:
-            del module.__dict__["forward"]
-        else:
-            module.__dict__["forward"] = before
+
+def pooled_behind_prompt(features: Mapping[str, Any], pooling: Pooling, token: PoolingToken) -> Tensor | None:
+    """Where the first-token-pooled rows are if the prompt is left out of pooling; None: at their first token.
+
+    The pooling module is asked to pool positions in place of embeddings: what it returns is the row it takes.
+    """
+    if pooling.include_prompt or "prompt_length" not in features or token != "cls":
+        return None
+    ids: Tensor = features["input_ids"]
+    positions = torch.arange(ids.shape[1], dtype=torch.float32, device=ids.device)
+    layout = {name: features[name] for name in _LAYOUT if name in features}
+    output = pooling({**layout, "token_embeddings": positions.expand(ids.shape).unsqueeze(-1)})
+    pooled: Tensor = output["sentence_embedding"]
+    return pooled.squeeze(-1).long()
+
+
+def reads_pooled_only(modules: Sequence[nn.Module]) -> bool:
+    """Whether a pipeline is a transformer, its pooling, and then modules that work on the vector."""
+    return (
+        len(modules) > 1
+        and type(modules[1]) is Pooling
+        and all(
+            type(module) in (Normalize, LayerNorm, Dropout)
+            or (type(module) is Dense and getattr(module, "module_input_name", "") == "sentence_embedding")
+            for module in modules[2:]
+        )
+    )
 
 
 def _plain_sentence_transformer(model: object) -> SentenceTransformer:
-    if type(model) in (SentenceTransformer, CalibratedSentenceTransformer):
-        return model  # type: ignore[return-value]
+    if isinstance(model, SentenceTransformer) and plain_class_of(model) is SentenceTransformer:
+        return model
     name = type(model).__name__
     if isinstance(model, SentenceTransformer):
         raise TypeError(
@@ -128,7 +144,7 @@ def document_modules(model: SentenceTransformer) -> list[nn.Module]:
         return modules
     routes = modules[0].sub_modules
     if "document" not in routes:
-        raise ValueError(
+        raise UnsupportedModelError(
             f"This Router model cannot be calibrated: its routes are {sorted(routes)} and none is called 'document'."
         )
     route: Any = routes["document"]

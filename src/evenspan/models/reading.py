@@ -6,6 +6,7 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
+from evenspan.errors import UnsupportedModelError
 from evenspan.models.pipeline import document_modules
 
 UNLIMITED = 10**9  # tokens that a model reads which reads any number
@@ -15,7 +16,7 @@ def document_module(model: SentenceTransformer) -> Any:
     """The module that reads documents: the first, or in a Router model that of its document route."""
     try:
         return document_modules(model)[0]
-    except ValueError:
+    except UnsupportedModelError:
         return next(iter(model))
 
 

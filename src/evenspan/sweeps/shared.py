@@ -16,11 +16,11 @@ from evenspan.calibration import Calibration
 from evenspan.core.attention import CalibratedPass, tolerance
 from evenspan.core.calls import baskets_of
 from evenspan.core.families import Family, family_of
+from evenspan.core.install import overridden
 from evenspan.core.last_layer import find_layers, looked_into
 from evenspan.core.layers import is_causal
 from evenspan.models.calibrating import calibrated
-from evenspan.models.modules import pooled_behind_prompt
-from evenspan.models.pipeline import Pipeline, overridden
+from evenspan.models.pipeline import Pipeline
 from evenspan.sweeps.rows import Plans, Setting, advance
 
 
@@ -42,9 +42,7 @@ class SharedEncoder:
         self.modules: list[nn.Module] = list(model)
         self.full = frozenset(layers.full)
         self.layers = find_layers(self.pipeline.transformer.model, layers.modules)
-        self.settings = [
-            Setting(one, frozenset(one.choose_layers(layers.full, len(layers.modules)))) for one in calibrations
-        ]
+        self.settings = [Setting(calibration, frozenset(layers.chosen_by(calibration))) for calibration in calibrations]
         self.causal = is_causal(layers.modules[-1]) and self.pipeline.pooling_token == "last"
         # A setting that changes nothing, taken along to see that rows arrive where the plain pass takes them.
         first = min(self.settings, key=lambda setting: setting.first, default=Setting(Calibration(), frozenset([0])))
@@ -115,7 +113,7 @@ class _Batch:
     def __init__(self, encoder: SharedEncoder, features: Mapping[str, Any]) -> None:
         self.encoder = encoder
         pipeline = encoder.pipeline
-        pooled = pooled_behind_prompt(features, pipeline.pooling, pipeline.pooling_token)
+        pooled = pipeline.pooled_places(features)
         self.settings = [*encoder.settings, *([] if encoder.checked else [encoder.control])]
         sizes = {setting.calibration.basket_size for setting in self.settings}
         self.baskets = {size: baskets_of(features, pipeline.pooling_token, size, pooled) for size in sorted(sizes)}
@@ -132,9 +130,10 @@ class _Batch:
         """See the layers of a plain pass at work, and take rows along."""
         watched = list(enumerate(self.encoder.layers))[self.encoder.control.first :]
         with ExitStack() as stack:
-            for index, found in watched:
-                layer: Any = found
-                stack.enter_context(overridden(layer, functools.partial(self._watch, index, layer, layer.forward)))
+            for index, layer in watched:
+                if layer is not None:
+                    watch = functools.partial(self._watch, index, layer, layer.forward)
+                    stack.enter_context(overridden(layer, watch))
             yield
 
     def _watch(self, index: int, layer: nn.Module, forward: Any, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -168,8 +167,8 @@ class _Batch:
         for index in range(setting.first + 1, self.last):
             layer: Any = self.encoder.layers[index]
             args, kwargs = self.calls[index]
-            given = CalibratedPass(setting.calibration, baskets) if index in setting.layers else None
-            hidden = layer(hidden, *args, **{**kwargs, "calibrated_pass": given})
+            calibrated_pass = CalibratedPass(setting.calibration, setting.layers, baskets)
+            hidden = layer(hidden, *args, **{**kwargs, "calibrated_pass": calibrated_pass})
         layer = self.encoder.layers[self.last]
         own = hidden.flatten(0, 1)[self.pooled]
         kwargs = self.calls[self.last][1]
@@ -180,8 +179,7 @@ class _Batch:
     def check(self, control: Tensor, tokens: Tensor) -> None:
         """Rows that nothing was done to must arrive where the plain pass takes them."""
         expected = tokens.flatten(0, 1)[self.pooled].float()
-        found = self.encoder.final_norm(control).float()
-        off = (found - expected).norm() / expected.norm().clamp(min=1e-12)
+        off = (self.encoder.final_norm(control).float() - expected).norm() / expected.norm().clamp(min=1e-12)
         kind = tokens.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tokens.dtype
         if not off <= tolerance(dtype):
@@ -199,10 +197,10 @@ _CACHES = ("past_key_values", "use_cache", "calibrated_pass")
 
 
 def _family(layer: nn.Module) -> Family:
-    found = family_of(getattr(type(layer), "plain_class", type(layer)))
-    if found is None:
+    family = family_of(layer)
+    if family is None:
         raise TypeError(f"{type(layer).__name__} is of no known family of layers.")
-    return found
+    return family
 
 
 def _final_norm(encoder: SharedEncoder) -> nn.Module | None:

@@ -1,17 +1,18 @@
-"""The geometry of a batch and its pooled rows, fused. `fuses…` say whether tensors can be computed here."""
+"""The geometry of a batch and its pooled rows, fused. `fuses…` say whether tensors can be computed here.
+
+Nothing here knows what a basket means: tensors and numbers come in, tensors go out.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import warnings
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from evenspan.calibration import Calibration
-    from evenspan.core.baskets import Baskets, PoolingToken
+# What describes the baskets of a batch: pooled, first, slots, filled, present and active (see `core.baskets`).
+Geometry = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _LARGEST_HEAD = 256
@@ -37,16 +38,16 @@ def fused_rows(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    baskets: Baskets,
-    calibration: Calibration,
+    geometry: Geometry,
+    rules: tuple[float, ...],
     scale: float,
     softcap: float | None = None,
     output: Tensor | None = None,
 ) -> Tensor:
-    """The pooled rows in two launches: over those of `output`, or by themselves (see `pooled_row.launch`)."""
+    """The pooled rows in two launches: over those of `output`, or by themselves (see `rows.launch`)."""
     from evenspan.core.triton.rows import launch  # Triton is imported when it is needed
 
-    return launch(query, key, value, baskets, calibration, scale, softcap, output)
+    return launch(query, key, value, geometry, rules, scale, softcap, output)
 
 
 def fuses_geometry(layout: Tensor) -> bool:
@@ -55,18 +56,12 @@ def fuses_geometry(layout: Tensor) -> bool:
 
 
 def fused_geometry(
-    mask: Tensor | None,
-    cumulative: Tensor | None,
-    pooled: Tensor | None,
-    pooling: PoolingToken,
-    basket_size: int,
-    baskets: int,
-    slots_each: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The tensors of `Baskets` in one launch, from the mask of a padded batch or the lengths of a packed one."""
+    layout: Tensor, pooled: Tensor | None, last: bool, basket_size: int, baskets: int, slots_each: int
+) -> Geometry:
+    """The geometry in one launch, from the mask of a padded batch or the cumulative lengths of a packed one."""
     from evenspan.core.triton.geometry import launch
 
-    return launch(mask, cumulative, pooled, pooling, basket_size, baskets, slots_each)
+    return launch(layout, pooled, last, basket_size, baskets, slots_each)
 
 
 def _works_on(device: torch.device) -> bool:
@@ -77,10 +72,9 @@ def _works_on(device: torch.device) -> bool:
 
 
 def _try(device: torch.device) -> bool:
-    from evenspan.core.triton.geometry import launch
-
+    mask = torch.ones(1, 4, dtype=torch.long, device=device)
     try:
-        launch(torch.ones(1, 4, dtype=torch.long, device=device), None, None, "cls", 2, 2, 2)
+        fused_geometry(mask, None, last=False, basket_size=2, baskets=2, slots_each=2)
     except Exception as error:  # no compiler, a device that Triton does not know: everything runs in PyTorch
         reason = (str(error).splitlines() or [""])[0]
         warnings.warn(

@@ -1,39 +1,27 @@
-"""The geometry of a batch in one launch of the kernel in `triton_geometry`."""
+"""Where the tokens of each sequence are: the maths of `evenspan.core.baskets` in one launch, a program for each sequence."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+# No postponed annotations: Triton reads those of its kernels.
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
-from evenspan.core.triton.geometry_kernel import basket_geometry
 from evenspan.core.triton.launch import relaunch
-
-if TYPE_CHECKING:
-    from evenspan.core.baskets import PoolingToken
 
 _BLOCK = 1024
 
 
 def launch(
-    mask: Tensor | None,  # (rows, columns) of a padded batch
-    cumulative: Tensor | None,  # (rows + 1,) of a packed one
+    layout: Tensor,  # the mask of a padded batch (rows, columns), or the cumulative lengths of a packed one (rows + 1,)
     pooled: Tensor | None,  # (rows,), if it is not the first or last token
-    pooling: PoolingToken,
+    last: bool,
     basket_size: int,
     baskets: int,
     slots_each: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The tensors of `Baskets`: pooled, first, slots, filled, present and active."""
-    if mask is not None:
-        layout, rows, columns = mask, *mask.shape
-    elif cumulative is not None:
-        layout, rows, columns = cumulative, cumulative.shape[0] - 1, baskets * slots_each + 2
-    else:
-        raise ValueError("A geometry needs a mask or cumulative lengths.")
-    width = baskets * slots_each
+    width, packed = baskets * slots_each, layout.ndim == 1
+    rows, columns = (layout.shape[0] - 1, width + 2) if packed else layout.shape
     # Two buffers for all: every one of them would cost as much as the launch.
     numbers = torch.empty(2 * rows + rows * width, dtype=torch.long, device=layout.device)
     flags = torch.empty(rows * (width + 3 + baskets), dtype=torch.bool, device=layout.device)
@@ -43,12 +31,120 @@ def launch(
     active = flags[rows * (width + 2 + baskets) :]
     given = places if pooled is None else pooled
     relaunch(
-        basket_geometry,
+        _basket_geometry,
         (rows, 1, 1),
         (layout, given, places, slots, filled, present, active),
         (),
         (rows, columns, layout.stride(0), layout.stride(-1), basket_size, baskets, slots_each),
-        (mask is None, pooled is not None, pooling == "last", min(_BLOCK, triton.next_power_of_2(max(columns, width)))),
+        (packed, pooled is not None, last, min(_BLOCK, triton.next_power_of_2(max(columns, width)))),
         num_warps=4,
     )
     return places[0], places[1], slots, filled, present, active
+
+
+@triton.jit(do_not_specialize=["rows", "columns", "row_stride", "stride", "basket_size", "baskets", "slots_each"])
+def _basket_geometry(
+    layout, given, places, slots, filled, present, active,
+    rows, columns, row_stride, stride, basket_size, baskets, slots_each,
+    PACKED: tl.constexpr, GIVEN: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    if PACKED:
+        start = tl.load(layout + row * stride).to(tl.int64)
+        columns = tl.load(layout + (row + 1) * stride).to(tl.int64) - start
+    else:
+        start = row * columns
+    first_column, last_column = _edges(layout, row, start, columns, row_stride, stride, PACKED, BLOCK)
+    has_tokens = last_column >= 0
+    # 0 and the last column where there is no token.
+    first_column = tl.where(last_column < 0, 0, first_column)
+    last_column = tl.where(last_column < 0, tl.where(PACKED, 0, columns - 1), last_column)
+    first = start + first_column
+    if GIVEN:
+        pooled = tl.load(given + row).to(tl.int64)
+        if not PACKED:
+            pooled += start
+    elif LAST:
+        pooled = start + last_column
+    else:
+        pooled = start + first_column
+    if PACKED:
+        first = start
+        if LAST and not GIVEN:
+            pooled = tl.maximum(start + columns - 1, 0)
+        # A text without tokens gets another text's position.
+        pooled = tl.minimum(pooled, tl.load(layout + rows * stride).to(tl.int64) - 1)
+    tl.store(places + row, pooled)
+    tl.store(places + rows + row, first)
+
+    own_slots = row * baskets * slots_each
+    count = _fill_slots(
+        slots + own_slots, filled + own_slots, layout, row, start, pooled, first, columns, row_stride, stride,
+        baskets * slots_each, PACKED, LAST, BLOCK,
+    )  # fmt: skip
+    if PACKED:
+        has_pooled = pooled >= 0
+    else:
+        has_pooled = tl.load(layout + row * row_stride + (pooled - start) * stride) != 0
+    tl.store(present + row * (baskets + 2), has_pooled)
+    if LAST:
+        tl.store(present + row * (baskets + 2) + 1, (first != pooled) & has_tokens)
+    else:
+        tl.store(present + row * (baskets + 2) + 1, first != first)
+    at = start * 0
+    while at < baskets:
+        basket = at + tl.arange(0, BLOCK)
+        tl.store(present + row * (baskets + 2) + 2 + basket, basket * slots_each < count, mask=basket < baskets)
+        at += BLOCK
+    tl.store(active + row, (count >= basket_size) & has_pooled)
+
+
+@triton.jit
+def _valid(layout, row, column, columns, row_stride, stride, PACKED: tl.constexpr):
+    """Which of these columns of a sequence hold a token."""
+    if PACKED:
+        return column < columns
+    return tl.load(layout + row * row_stride + column * stride, mask=column < columns, other=0) != 0
+
+
+@triton.jit
+def _edges(layout, row, start, columns, row_stride, stride, PACKED: tl.constexpr, BLOCK: tl.constexpr):
+    """The columns of a sequence's first and last token; the last is -1 where there is none."""
+    first_column = (start * 0 + 2147483647).to(tl.int64)
+    last_column = (start * 0 - 1).to(tl.int64)
+    at = start * 0
+    while at < columns:
+        column = at + tl.arange(0, BLOCK)
+        valid = _valid(layout, row, column, columns, row_stride, stride, PACKED)
+        first_column = tl.minimum(first_column, tl.min(tl.where(valid, column, 2147483647), axis=0))
+        last_column = tl.maximum(last_column, tl.max(tl.where(valid, column, -1), axis=0))
+        at += BLOCK
+    return first_column, last_column
+
+
+@triton.jit
+def _fill_slots(
+    slots, filled, layout, row, start, pooled, first, columns, row_stride, stride, width,
+    PACKED: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Put a sequence's content tokens into its slots, in order; returns how many there are."""
+    count = start * 0
+    at = start * 0
+    while at < columns:
+        column = at + tl.arange(0, BLOCK)
+        key = start + column
+        content = _valid(layout, row, column, columns, row_stride, stride, PACKED) & (key != pooled)
+        if LAST:
+            content = content & (key != first)
+        rank = count + tl.cumsum(content.to(tl.int64), axis=0) - 1
+        tl.store(slots + rank, key, mask=content)
+        count += tl.sum(content.to(tl.int64), axis=0)
+        at += BLOCK
+    at = start * 0
+    while at < width:
+        slot = at + tl.arange(0, BLOCK)
+        inside = slot < width
+        tl.store(filled + slot, slot < count, mask=inside)
+        tl.store(slots + slot, tl.zeros_like(slot), mask=inside & (slot >= count))
+        at += BLOCK
+    return count
