@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+import typer
+
+from evenspan.cli import extras, parsing
+from evenspan.cli.display import Display
+from evenspan.cli.files import check_file
+
+_Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DIR|FILE…",
+        help="What `evenspan audit`, `evaluate` and `sweep` wrote: files, or folders, which are searched with all below.",
+        parser=parsing.location("DIR|FILE"),
+    ),
+]
+_Page = Annotated[
+    Path,
+    typer.Option("--output", "-o", metavar="FILE", help="Where the page goes.", parser=parsing.path("--output")),
+]
 
 
-def add_parser(commands: Any) -> None:
-    """Declare the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "report",
-        help="audits, evaluations and sweeps on one page for people",
-        description="Write one self-contained HTML page: a summary in plain words, figures, tables, settings and versions. "
-        "It needs no network and runs no scripts. Every figure is also written as SVG and PNG, with its data as CSV, to a "
-        "folder beside the page.",
-    )
-    parser.add_argument(
-        "sources",
-        nargs="+",
-        metavar="DIR|FILE",
-        help="what `evenspan audit`, `evaluate` and `sweep` wrote: files, or folders, which are searched with all below",
-    )
-    parser.add_argument(
-        "-o", "--output", type=Path, default=Path("report.html"), metavar="FILE", help="(default: %(default)s)"
-    )
-    parser.set_defaults(run=run)
+def report(*, sources: _Sources, output: _Page = Path("report.html"), display: Display) -> None:
+    """Audits, evaluations and sweeps on one page for people.
 
-
-def run(options: argparse.Namespace) -> int:
-    """Write the report, and say what was left out of it."""
+    Writes one self-contained HTML page: a summary in plain words, figures, tables, settings and versions. It needs no network
+    and runs no scripts. Every figure is also written as SVG and PNG, with its data as CSV, to a folder beside the page.
+    """
+    extras.for_figures("A report")
+    check_file("--output", output, example="report.html")
+    if output.exists() and output.suffix.lower() not in (".html", ".htm"):
+        raise parsing.BadOptionError(
+            f"--output: {output} is there and no page: name an .html file, so that nothing else is written over."
+        )
     from evenspan.report import read_sources, write_report
 
-    material = read_sources(options.sources)
+    material = read_sources(sources)
     for path, reason in material.skipped:
-        print(f"evenspan: skipped {path}: {reason}", file=sys.stderr)
-    target = write_report(material, options.output)
-    print(f"{target}, with figures in {target.with_name(target.stem + '_figures')}")
-    return 0
+        display.say(f"evenspan: skipped {path}: {reason}")
+    page = write_report(material, output)
+    figures = page.with_name(f"{page.stem}_figures")
+    skipped = {str(path): reason for path, reason in material.skipped}
+    values = {"page": str(page), "figures": str(figures), "skipped": skipped}
+    display.show(f"{page}, with figures in {figures}", values)

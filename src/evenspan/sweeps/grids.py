@@ -46,7 +46,12 @@ def read_grid(name: str | Path) -> list[Calibration]:
     path = Path(name)
     if not path.is_file():
         raise ValueError(f"There is no grid called {str(name)!r}: say 'paper', 'ablation', or name a file of settings.")
-    text = path.read_text(encoding="utf-8-sig")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{path} is no UTF-8 text: write one calibration string a line, such as '{Calibration()}'."
+        ) from None
     entries: list[object]
     if text.lstrip().startswith(("[", "{")):
         try:
