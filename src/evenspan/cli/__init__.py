@@ -70,7 +70,7 @@ def _report(error: Exception, given: list[str]) -> int:
         traceback.print_exception(error)
     if isinstance(error, _USAGE_ERROR):
         where = "evenspan" if command is None else f"evenspan {given[0]}"
-        text, status = f"{one_line(error.format_message())} See {where} --help.", 2
+        text, status = f"{one_line(error.format_message()).rstrip('.')}. See {where} --help.", 2
     elif isinstance(error, BadOptionError) or is_expected(error):
         options = getattr(command, "params", ())
         flags = {option.name: option.opts[0] for option in options if option.opts[0].startswith("-")}

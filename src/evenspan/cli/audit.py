@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from evenspan.calibration import Calibration
-from evenspan.cli import extras, parsing
+from evenspan.cli import extras
 from evenspan.cli.display import Display
 from evenspan.cli.files import check_folder, made, write_run
 from evenspan.cli.loading import load_model
@@ -21,45 +19,22 @@ from evenspan.cli.options import (
     Seed,
     SourceFormat,
 )
+from evenspan.cli.parsing import location, number, text
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-_Texts = Annotated[
-    str,
-    typer.Option(
-        "--texts",
-        metavar="FILE|DIR",
-        help="Documents: .jsonl, .csv, .tsv, .parquet, .txt or .md, also with .gz or .zst; a folder, a glob, '-' for standard "
-        "input, or hf:OWNER/NAME[:CONFIG[:SPLIT]].",
-        parser=parsing.location("--texts"),
-    ),
-]
-_Field = Annotated[
-    str | None,
-    typer.Option(
-        "--field",
-        metavar="NAME",
-        help="The field of the text (default: text, or the only one).",
-        parser=parsing.text("--field"),
-    ),
-]
-_Sample = Annotated[
-    int, typer.Option("--sample", metavar="N", help="Documents to look at.", parser=parsing.whole("--sample"))
-]
-_Segments = Annotated[
-    int,
-    typer.Option("--segments", metavar="N", help="Parts of a document.", parser=parsing.whole("--segments", 2)),
-]
-_Versions = Annotated[
-    int,
-    typer.Option(
-        "--versions",
-        metavar="N",
-        help="Random orders of its segments that a document is encoded in: more where documents are few.",
-        parser=parsing.whole("--versions"),
-    ),
-]
+_TEXTS = (
+    "Documents: .jsonl, .csv, .tsv, .parquet, .txt or .md, also with .gz or .zst; a folder, a glob, '-' for standard input, or "
+    "hf:OWNER/NAME[:CONFIG[:SPLIT]]."
+)
+_VERSIONS = "Random orders of its segments that a document is encoded in: more where documents are few."
+
+_Texts = Annotated[str, location("--texts", "FILE|DIR", _TEXTS)]
+_Field = Annotated[str | None, text("--field", "NAME", "The field of the text (default: text, or the only one).")]
+_Sample = Annotated[int, number("--sample", "Documents to look at.")]
+_Segments = Annotated[int, number("--segments", "Parts of a document.", 2)]
+_Versions = Annotated[int, number("--versions", _VERSIONS)]
 
 
 def audit(

@@ -13,25 +13,16 @@ from typing import Annotated, Any
 
 import typer
 
-from evenspan.cli import parsing
 from evenspan.cli.display import Display
 from evenspan.cli.options import CacheFolder, default_cache
-from evenspan.cli.parsing import BadOptionError
+from evenspan.cli.parsing import BadOptionError, number
 
 _ENTRY, _PART = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
 _DAY = 86_400
 _SETTING = "setting.json"
 
 _Clear = Annotated[bool, typer.Option("--clear", help="Delete the entries that would be shown.")]
-_OlderThan = Annotated[
-    int | None,
-    typer.Option(
-        "--older-than",
-        metavar="DAYS",
-        help="Only entries that nothing was added to for so many days.",
-        parser=parsing.whole("--older-than", 0),
-    ),
-]
+_OlderThan = Annotated[int | None, number("--older-than", "Only entries that nothing was added to for N days.", 0)]
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Clear without asking.")]
 
 

@@ -7,33 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from evenspan.calibration import Calibration
-from evenspan.cli import parsing
 from evenspan.cli.display import Display, quiet_libraries
 from evenspan.cli.files import check_file
 from evenspan.cli.options import OneCalibration, Seed
-from evenspan.cli.parsing import BadOptionError
+from evenspan.cli.parsing import BadOptionError, choice, number, path
 from evenspan.errors import require_extra
 
-_Pooling = Annotated[
-    Any,
-    typer.Option(
-        "--pooling", metavar="cls|last", help="Which miniature.", parser=parsing.choice("--pooling", "cls", "last")
-    ),
-]
-_Documents = Annotated[
-    int, typer.Option("--documents", metavar="N", help="How many documents.", parser=parsing.whole("--documents", 3))
-]
-_Tokens = Annotated[
-    int,
-    typer.Option("--tokens", metavar="N", help="In a document, about.", parser=parsing.whole("--tokens", 512, 8192)),
-]
-_Plot = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE.png", help="Draw nDCG@10 by position, too.", parser=parsing.path("--plot")),
-]
+_Pooling = Annotated[Any, choice("--pooling", "Which miniature.", "cls", "last")]
+_Documents = Annotated[int, number("--documents", "How many documents.", 3)]
+_Tokens = Annotated[int, number("--tokens", "In a document, about.", 512, 8192)]
+_Plot = Annotated[Path | None, path("--plot", "FILE.png", "Draw nDCG@10 by position, too.")]
 
 
 def demo(

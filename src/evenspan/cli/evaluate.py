@@ -9,67 +9,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenspan.calibration import Calibration
-from evenspan.cli import extras, parsing
+from evenspan.cli import extras
 from evenspan.cli.display import Display
 from evenspan.cli.files import check_folder, made, write_run
 from evenspan.cli.loading import load_model
-from evenspan.cli.options import Data, Encoding, Model, OutputFolder, SegmentEmbedder
+from evenspan.cli.options import Calibrations, Data, Encoding, Model, OutputFolder, SegmentEmbedder
+from evenspan.cli.parsing import number, share, text
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from evenspan.evaluation.methods import Method
 
-_Calibrations = Annotated[
-    list[Any] | None,
-    typer.Option(
-        "--calibration",
-        metavar="STRING",
-        help="A calibration such as 'soft'; may be repeated.",
-        parser=parsing.calibration,
-    ),
-]
-_Baselines = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--baseline",
-        metavar="NAME",
-        help="segment-average, window-average, late-chunking, chunks-max or bm25; may be repeated.",
-        parser=parsing.text("--baseline"),
-    ),
-]
-_Window = Annotated[
-    int | None,
-    typer.Option(
-        "--window",
-        metavar="N",
-        help="Tokens in a window of the baselines (default: 256, or what fits the model).",
-        parser=parsing.whole("--window"),
-    ),
-]
-_SegmentThreshold = Annotated[
-    float,
-    typer.Option(
-        "--segment-threshold",
-        metavar="SHARE",
-        help="Of Chonkie's chunker.",
-        parser=parsing.share("--segment-threshold", with_ends=False),
-    ),
-]
+_BASELINE = "segment-average, window-average, late-chunking, chunks-max or bm25; may be repeated."
+_WINDOW = "Tokens in a window of the baselines (default: 256, or what fits the model)."
+
+_Baselines = Annotated[list[str] | None, text("--baseline", "NAME", _BASELINE)]
+_Window = Annotated[int | None, number("--window", _WINDOW)]
+_SegmentThreshold = Annotated[float, share("--segment-threshold", "Of Chonkie's chunker.")]
 _Title = Annotated[bool, typer.Option("--title", help="Put a document's title in front of its text (folders).")]
-_Cuts = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--cut", metavar="N", help="Another cut for nDCG and recall; may be repeated.", parser=parsing.whole("--cut")
-    ),
-]
+_Cuts = Annotated[list[int] | None, number("--cut", "Another cut for nDCG and recall; may be repeated.")]
 
 
 def evaluate(
     *,
     model: Model,
     data: Data,
-    calibration: _Calibrations = None,
+    calibration: Calibrations = None,
     baseline: _Baselines = None,
     window: _Window = None,
     segment_embedder: SegmentEmbedder = None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from evenspan.errors import require_extra
 
 _HUB_BENCHMARKS = ("fineweb-posq", "squad-posq", "posir", "nanobeir")
@@ -41,7 +43,7 @@ def for_store(purpose: str, store: str) -> None:
     """The library of a store."""
     if is_postgres(store):
         require_extra("index", purpose, "pyarrow", "psycopg", "pgvector")
-    elif store.startswith("parquet:") or store.endswith(".parquet"):
+    elif store.startswith("parquet:") or store.endswith(".parquet") or any(Path(store).glob("shard-*.parquet")):
         require_extra("index", purpose, "pyarrow")
     else:
         require_extra("index", purpose, "pyarrow", "lancedb")

@@ -28,9 +28,9 @@ def check_file(option: str, file: Path | None, *, example: str) -> None:
         raise BadOptionError(f"{option}: cannot write {file}: {problem}. Name another file.")
 
 
-def check_cache(folder: Path) -> None:
+def check_cache(folder: Path | None) -> None:
     """Refuse a folder for vectors that cannot be written to."""
-    if problem := _problem(folder):
+    if folder is not None and (problem := _problem(folder)):
         raise BadOptionError(
             f"Cannot keep vectors in {folder}: {problem}. Name another folder with --cache, or keep them in memory with "
             "--no-cache."

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from evenspan.cli import extras, parsing
+from evenspan.cli import extras
 from evenspan.cli.display import Display, quiet_libraries
 from evenspan.cli.files import check_file, check_folder
 from evenspan.cli.loading import check_device
@@ -18,9 +19,10 @@ from evenspan.cli.options import (
     Model,
     QueryPrompt,
     SourceFormat,
+    Store,
     Table,
 )
-from evenspan.cli.parsing import BadOptionError
+from evenspan.cli.parsing import BadOptionError, choice, location, number, path, share, text
 from evenspan.errors import require_extra
 
 EPILOG = (
@@ -30,104 +32,81 @@ EPILOG = (
 )
 
 
-def _number(option: str, text: str, at_most: int = parsing.LARGEST) -> Any:
-    return typer.Option(option, metavar="N", help=text, parser=parsing.whole(option, 1, at_most))
+_SOURCE = (
+    "A file (.jsonl, .csv, .tsv, .parquet, .txt, .md; also .gz and .zst), a folder of such files, a glob in quotes, - for "
+    "standard input, or hf:OWNER/NAME[:CONFIG[:SPLIT]] for a dataset on the hub."
+)
+_METADATA = (
+    "The other fields to keep, each with its type (bool, int, float, str) where the first 1,000 rows do not show it (default: "
+    "all fields)."
+)
+_ADDRESS = "Of a Ray cluster, or auto for the one on this machine (default: a Ray of its own)."
+_REJECTS = "Where rows that are skipped are written down, and why (default: beside the index)."
+_WORKERS = "Of Ray (default: one for each GPU, or for 2 CPUs)."
 
-
-def _text(option: str, metavar: str, text: str) -> Any:
-    return typer.Option(option, metavar=metavar, help=text, parser=parsing.text(option))
-
-
-_Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="A file (.jsonl, .csv, .tsv, .parquet, .txt, .md; also .gz and .zst), a folder of such files, a glob in quotes, "
-        "- for standard input, or hf:OWNER/NAME[:CONFIG[:SPLIT]] for a dataset on the hub.",
-        parser=parsing.location("SOURCE"),
-    ),
-]
-_Store = Annotated[
-    str,
-    typer.Argument(
-        metavar="STORE",
-        help="A folder (LanceDB), parquet:FOLDER, or postgresql://… (needs pgvector).",
-        parser=parsing.location("STORE"),
-    ),
-]
-_Field = Annotated[str, _text("--field", "NAME", "The field with the text.")]
-_Id = Annotated[str, _text("--id", "NAME", "The field with the id, or @line for file and line.")]
-_Metadata = Annotated[
-    str | None,
-    _text(
-        "--metadata",
-        "FIELD[:TYPE],…",
-        "The other fields to keep, each with its type (bool, int, float, str) where the first 1,000 rows do not show it "
-        "(default: all fields).",
-    ),
-]
-_BatchTokens = Annotated[int, _number("--batch-tokens", "In a batch, with padding.")]
-_ShardDocuments = Annotated[int, _number("--shard-documents", "Documents that are committed together.")]
-_ShardTokens = Annotated[int, _number("--shard-tokens", "Tokens that are committed together.")]
-_MaxChars = Annotated[int, _number("--max-chars", "Longer texts are skipped.")]
-_Workers = Annotated[int | None, _number("--workers", "Of Ray (default: one for each GPU, or for 2 CPUs).", 100_000)]
+_Source = Annotated[str, location("SOURCE", "SOURCE", _SOURCE)]
 _NoText = Annotated[bool, typer.Option("--no-text", help="Keep ids and vectors only, no texts.")]
 _Replace = Annotated[bool, typer.Option("--replace", help="Start the index over.")]
-_Rejects = Annotated[
-    Path | None,
-    typer.Option(
-        "--rejects",
-        metavar="FILE",
-        help="Rows that were skipped, and why (default: beside the index).",
-        parser=parsing.path("--rejects"),
-    ),
-]
-_MaxRejects = Annotated[
-    float,
-    typer.Option(
-        "--max-rejects",
-        metavar="SHARE",
-        help="More rows that cannot be used stop the run.",
-        parser=parsing.share("--max-rejects", with_ends=True),
-    ),
-]
-_Engine = Annotated[
-    str,
-    typer.Option(
-        "--engine", metavar="local|ray", help="Where it runs.", parser=parsing.choice("--engine", "local", "ray")
-    ),
-]
-_Address = Annotated[
-    str | None,
-    _text("--address", "ADDRESS", "Of a Ray cluster, or auto for the one on this machine (default: a Ray of its own)."),
-]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What of a source is indexed, and what is skipped."""
+
+    field: Annotated[str, text("--field", "NAME", "The field with the text.")] = "text"
+    id_field: Annotated[str, text("--id", "NAME", "The field with the id, or @line for file and line.")] = "id"
+    metadata: Annotated[str | None, text("--metadata", "FIELD[:TYPE],…", _METADATA)] = None
+    source_format: SourceFormat = None
+    rejects: Annotated[Path | None, path("--rejects", "FILE", _REJECTS)] = None
+    max_rejects: Annotated[float, share("--max-rejects", "A larger share of such rows stops it.", with_ends=True)] = 0.1
+    max_chars: Annotated[int, number("--max-chars", "Longer texts are skipped.")] = 10_000_000
+
+    def arguments(self) -> dict[str, Any]:
+        """What `evenspan.index` takes."""
+        check_file("--rejects", self.rejects, example="rejects.jsonl")
+        names = None if self.metadata is None else [name for name in self.metadata.split(",") if name]
+        return {**vars(self), "metadata": names}
+
+
+@dataclass(frozen=True)
+class Machines:
+    """How much is done at a time, and where."""
+
+    batch_tokens: Annotated[int, number("--batch-tokens", "In a batch, with padding.")] = 16_384
+    shard_documents: Annotated[int, number("--shard-documents", "Documents committed together.")] = 4096
+    shard_tokens: Annotated[int, number("--shard-tokens", "Tokens committed together.")] = 2_000_000
+    engine: Annotated[str, choice("--engine", "Where it runs.", "local", "ray")] = "local"
+    address: Annotated[str | None, text("--address", "ADDRESS", _ADDRESS)] = None
+    workers: Annotated[int | None, number("--workers", _WORKERS, 1, 100_000)] = None
+    device: Device = None
+
+    def arguments(self) -> dict[str, Any]:
+        """What `evenspan.index` takes."""
+        if self.engine == "ray":  # a cluster has devices of its own
+            require_extra("ray", "--engine ray", "ray")
+        elif self.address is not None or self.workers is not None:
+            raise BadOptionError("--address and --workers are for --engine ray: add it, or leave them out.")
+        else:
+            check_device(self.device)
+        from evenspan.indexing.plan import ShardSize
+
+        values = {name: value for name, value in vars(self).items() if not name.startswith("shard_")}
+        return {**values, "shard": ShardSize(self.shard_documents, self.shard_tokens)}
 
 
 def index(
     *,
     model: Model,
     source: _Source,
-    store: _Store,
+    store: Store,
     calibration: CalibrationOrNone = None,
-    field: _Field = "text",
-    id_field: _Id = "id",
-    metadata: _Metadata = None,
-    source_format: SourceFormat = None,
-    batch_tokens: _BatchTokens = 16_384,
-    shard_documents: _ShardDocuments = 4096,
-    shard_tokens: _ShardTokens = 2_000_000,
+    rows: Rows,
     document_prompt: DocumentPrompt = None,
     query_prompt: QueryPrompt = None,
     no_text: _NoText = False,
     replace: _Replace = False,
     table: Table = None,
-    rejects: _Rejects = None,
-    max_rejects: _MaxRejects = 0.1,
-    max_chars: _MaxChars = 10_000_000,
-    engine: _Engine = "local",
-    address: _Address = None,
-    workers: _Workers = None,
-    device: Device = None,
+    machines: Machines,
     display: Display,
 ) -> None:
     """Encode a corpus into LanceDB, PostgreSQL or Parquet files.
@@ -136,53 +115,32 @@ def index(
     last committed shard. Run again later, it adds new documents and replaces changed ones.
     """
     extras.for_model(model)
-    extras.for_source(source, source_format)
+    extras.for_source(source, rows.source_format)
     extras.for_store("Indexing", store)
-    if engine == "ray":
-        require_extra("ray", "--engine ray", "ray")
-    elif address is not None or workers is not None:
-        raise BadOptionError("--address and --workers are for --engine ray: add it, or leave them out.")
-    check_store(store, table)
-    check_file("--rejects", rejects, example="rejects.jsonl")
-    from evenspan.indexing import index as run_index
-    from evenspan.indexing.plan import ShardSize
+    check_table(store, table)
+    if not extras.is_postgres(store) and "://" not in store:
+        check_folder("STORE", Path(store.removeprefix("parquet:").removeprefix("lance:")))
+    arguments = {**rows.arguments(), **machines.arguments()}
+    from evenspan.indexing import index as run
 
     quiet_libraries()
-    if engine == "local":  # a cluster has devices of its own
-        check_device(device)
-    summary = run_index(
+    summary = run(
         model,
         source,
         store,
         calibration,
-        field=field,
-        id_field=id_field,
-        metadata=None if metadata is None else [name for name in metadata.split(",") if name],
-        source_format=source_format,
-        batch_tokens=batch_tokens,
-        shard=ShardSize(shard_documents, shard_tokens),
         document_prompt=document_prompt,
         query_prompt=query_prompt,
         keep_text=not no_text,
         replace=replace,
         table=table,
-        rejects=rejects,
-        max_rejects=max_rejects,
-        max_chars=max_chars,
-        engine=engine,
-        address=address,
-        workers=workers,
-        device=device,
         progress=display.progress,
+        **arguments,
     )
     display.show(summary, summary.to_json())
 
 
-def check_store(store: str, table: str | None) -> None:
-    """Refuse what is no store; nothing is made."""
-    if extras.is_postgres(store):
-        return
-    if table is not None:
+def check_table(store: str, table: str | None) -> None:
+    """Refuse a table where there is none."""
+    if table is not None and not extras.is_postgres(store):
         raise BadOptionError("--table is for PostgreSQL, whose address begins with postgresql://.")
-    if "://" not in store:
-        check_folder("STORE", Path(store.removeprefix("parquet:").removeprefix("lance:")))

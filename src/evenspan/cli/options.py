@@ -12,102 +12,48 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from evenspan.calibration import Calibration
-from evenspan.cli import parsing
-from evenspan.cli.parsing import BadOptionError
+from evenspan.cli.files import check_cache
+from evenspan.cli.parsing import (
+    BadOptionError,
+    calibration,
+    calibration_or_none,
+    choice,
+    location,
+    name_and_value,
+    number,
+    parsed,
+    path,
+    text,
+)
 
-_BEST = "cpu, cuda, … (default: the best there is)"
-_DEFAULT = f"default: the model's own, or '{Calibration()}'"
+_MODEL = "A model folder, a name on the Hugging Face hub, or miniature:cls or miniature:last."
+_BENCHMARK = "fineweb-posq, squad-posq, posir, nanobeir, generated, a folder in BEIR layout, or a file in SQuAD format."
+_CALIBRATION = "Such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64'; what is left out takes its default."
+_OR_NONE = f"Such as 'soft,strength=1.0', or 'none' (default: the model's own, or '{Calibration()}')."
+_DOCUMENT_PROMPT = "In front of documents (default: the model's own)."
+_QUERY_PROMPT = "In front of queries (default: the model's own)."
+_EMBEDDER = "What segment-average compares sentences with: a model, or 'self' (default: Chonkie's own)."
+_CACHE = "Folder for vectors (default: evenspan/vectors in $XDG_CACHE_HOME or ~/.cache)."
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A model folder, a name on the Hugging Face hub, or miniature:cls or miniature:last.",
-        parser=parsing.text("MODEL"),
-    ),
-]
-OneCalibration = Annotated[
-    Any,
-    typer.Option(
-        "--calibration",
-        metavar="STRING",
-        help="A calibration such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64'; what is left out takes its "
-        "default.",
-        parser=parsing.calibration,
-    ),
-]
-CalibrationOrNone = Annotated[
-    Any,
-    typer.Option(
-        "--calibration",
-        metavar="STRING",
-        help=f"Such as 'soft,strength=1.0', or 'none' ({_DEFAULT}).",
-        parser=parsing.calibration_or_none,
-        show_default=False,
-    ),
-]
+Model = Annotated[str, text("MODEL", "MODEL", _MODEL)]
+OneCalibration = Annotated[Any, parsed("--calibration", "STRING", _CALIBRATION, calibration)]
+Calibrations = Annotated[list[Any] | None, parsed("--calibration", "STRING", "May be repeated.", calibration)]
+CalibrationOrNone = Annotated[Any, parsed("--calibration", "STRING", _OR_NONE, calibration_or_none)]
 SourceFormat = Annotated[
     str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help="jsonl, csv, tsv, parquet or text, where the name of a file does not say.",
-        parser=parsing.choice("--format", "jsonl", "csv", "tsv", "parquet", "text"),
-    ),
+    choice("--format", "Where the name of a file does not say.", "jsonl", "csv", "tsv", "parquet", "text"),
 ]
-Device = Annotated[str | None, typer.Option("--device", metavar="NAME", help=_BEST, parser=parsing.text("--device"))]
-BatchSize = Annotated[
-    int, typer.Option("--batch-size", metavar="N", help="Texts in a batch.", parser=parsing.whole("--batch-size"))
-]
-Seed = Annotated[
-    int,
-    typer.Option("--seed", metavar="N", help="Of all that is drawn.", parser=parsing.whole("--seed", 0, 2**63 - 1)),
-]
-DocumentPrompt = Annotated[
-    str | None,
-    typer.Option(
-        "--document-prompt",
-        metavar="TEXT",
-        help="In front of documents (default: the model's own).",
-        parser=parsing.text("--document-prompt", may_be_empty=True),
-    ),
-]
-QueryPrompt = Annotated[
-    str | None,
-    typer.Option(
-        "--query-prompt",
-        metavar="TEXT",
-        help="In front of queries (default: the model's own).",
-        parser=parsing.text("--query-prompt", may_be_empty=True),
-    ),
-]
-Table = Annotated[
-    str | None,
-    typer.Option("--table", metavar="NAME", help="In PostgreSQL (default: evenspan).", parser=parsing.text("--table")),
-]
-SegmentEmbedder = Annotated[
-    str | None,
-    typer.Option(
-        "--segment-embedder",
-        metavar="MODEL",
-        help="What segment-average compares sentences with: a model, or 'self' (default: Chonkie's own).",
-        parser=parsing.text("--segment-embedder"),
-    ),
-]
-OutputFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", metavar="DIR", help="Write results, tables and figures here.", parser=parsing.path("--output")
-    ),
-]
-CacheFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache",
-        metavar="DIR",
-        help="Folder for vectors (default: evenspan/vectors in $XDG_CACHE_HOME or ~/.cache).",
-        parser=parsing.path("--cache"),
-    ),
+Device = Annotated[str | None, text("--device", "NAME", "cpu, cuda, … (default: the best there is).")]
+BatchSize = Annotated[int, number("--batch-size", "Texts in a batch.")]
+Seed = Annotated[int, number("--seed", "Of all that is drawn.", 0, 2**63 - 1)]
+DocumentPrompt = Annotated[str | None, text("--document-prompt", "TEXT", _DOCUMENT_PROMPT, may_be_empty=True)]
+QueryPrompt = Annotated[str | None, text("--query-prompt", "TEXT", _QUERY_PROMPT, may_be_empty=True)]
+Table = Annotated[str | None, text("--table", "NAME", "In PostgreSQL (default: evenspan).")]
+SegmentEmbedder = Annotated[str | None, text("--segment-embedder", "MODEL", _EMBEDDER)]
+OutputFolder = Annotated[Path | None, path("--output", "DIR", "Write results, tables and figures here.", "-o")]
+CacheFolder = Annotated[Path | None, path("--cache", "DIR", _CACHE)]
+Store = Annotated[
+    str, location("STORE", "STORE", "A folder (LanceDB), parquet:FOLDER, or postgresql://… (needs pgvector).")
 ]
 
 
@@ -127,22 +73,14 @@ class Encoding:
     cache: CacheFolder = None
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep vectors in memory only.")] = False
     seed: Seed = 42
-    resamples: Annotated[
-        int,
-        typer.Option(
-            "--resamples", metavar="N", help="Of the bootstrap, 0 for none.", parser=parsing.whole("--resamples", 0)
-        ),
-    ] = 1000
+    resamples: Annotated[int, number("--resamples", "Of the bootstrap, 0 for none.", 0)] = 1000
 
     def arguments(self) -> dict[str, Any]:
         """What `evaluate`, `sweep` and `reproduce` take."""
-        from evenspan.cli.files import check_cache
-
         if self.no_cache and self.cache is not None:
             raise BadOptionError("--cache and --no-cache exclude each other: leave one of them out.")
         cache = None if self.no_cache else (self.cache or default_cache())
-        if cache is not None:
-            check_cache(cache)
+        check_cache(cache)
         names = ("query_prompt", "document_prompt", "batch_size", "seed", "resamples")
         return {"cache": cache, **{name: getattr(self, name) for name in names}}
 
@@ -151,40 +89,24 @@ class Encoding:
 class Data:
     """A benchmark and how much of it."""
 
-    benchmark: Annotated[
-        str,
-        typer.Option(
-            "--benchmark",
-            metavar="NAME|DIR",
-            help="fineweb-posq, squad-posq, posir, nanobeir, generated, a folder in BEIR layout, or a file in SQuAD format.",
-            parser=parsing.text("--benchmark"),
-        ),
-    ]
+    benchmark: Annotated[str, location("--benchmark", "NAME|DIR", _BENCHMARK)]
     option: Annotated[
         list[str] | None,
-        typer.Option(
+        parsed(
             "--option",
-            metavar="NAME=VALUE",
-            help="An option of the benchmark, e.g. tiny=true, language=deu-Latn, path=DIR; may be repeated.",
-            parser=parsing.name_and_value,
+            "NAME=VALUE",
+            "An option of the benchmark, e.g. tiny=true, language=deu-Latn, path=DIR; may be repeated.",
+            name_and_value,
         ),
     ] = None
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            metavar="N",
-            help="A quick look: N documents and the queries they answer.",
-            parser=parsing.whole("--limit"),
-        ),
-    ] = None
+    limit: Annotated[int | None, number("--limit", "A quick look: N documents and the queries they answer.")] = None
 
     def load(self, **more: Any) -> Any:
         """The benchmark; `more` are options of it that have an option of their own."""
         from evenspan.evaluation import load_benchmark
 
         pairs = dict(pair.split("=", 1) for pair in self.option or ())
-        given = {name: _value(text) for name, text in pairs.items()}
+        given = {name: _value(value) for name, value in pairs.items()}
         try:
             return load_benchmark(self.benchmark, limit=self.limit, **{**given, **more})
         except TypeError as error:
@@ -195,9 +117,9 @@ class Data:
             ) from error
 
 
-def _value(text: str) -> bool | int | str:
+def _value(words: str) -> bool | int | str:
     """True, false and whole numbers are read as such."""
-    return {"true": True, "false": False}.get(text.lower(), int(text) if text.isdecimal() else text)
+    return {"true": True, "false": False}.get(words.lower(), int(words) if words.isdecimal() else words)
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

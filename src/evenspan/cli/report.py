@@ -5,24 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from evenspan.cli import extras, parsing
+from evenspan.cli import extras
 from evenspan.cli.display import Display
 from evenspan.cli.files import check_file
+from evenspan.cli.parsing import BadOptionError, location, path
 
-_Sources = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="DIR|FILE…",
-        help="What `evenspan audit`, `evaluate` and `sweep` wrote: files, or folders, which are searched with all below.",
-        parser=parsing.location("DIR|FILE"),
-    ),
-]
-_Page = Annotated[
-    Path,
-    typer.Option("--output", "-o", metavar="FILE", help="Where the page goes.", parser=parsing.path("--output")),
-]
+_SOURCES = "What `evenspan audit`, `evaluate` and `sweep` wrote: files, or folders, which are searched with all below."
+
+_Sources = Annotated[list[str], location("DIR|FILE", "DIR|FILE…", _SOURCES)]
+_Page = Annotated[Path, path("--output", "FILE", "Where the page goes.", "-o")]
 
 
 def report(*, sources: _Sources, output: _Page = Path("report.html"), display: Display) -> None:
@@ -34,16 +25,16 @@ def report(*, sources: _Sources, output: _Page = Path("report.html"), display: D
     extras.for_figures("A report")
     check_file("--output", output, example="report.html")
     if output.exists() and output.suffix.lower() not in (".html", ".htm"):
-        raise parsing.BadOptionError(
+        raise BadOptionError(
             f"--output: {output} is there and no page: name an .html file, so that nothing else is written over."
         )
     from evenspan.report import read_sources, write_report
 
     material = read_sources(sources)
-    for path, reason in material.skipped:
-        display.say(f"evenspan: skipped {path}: {reason}")
+    for file, reason in material.skipped:
+        display.say(f"evenspan: skipped {file}: {reason}")
     page = write_report(material, output)
     figures = page.with_name(f"{page.stem}_figures")
-    skipped = {str(path): reason for path, reason in material.skipped}
+    skipped = {str(file): reason for file, reason in material.skipped}
     values = {"page": str(page), "figures": str(figures), "skipped": skipped}
     display.show(f"{page}, with figures in {figures}", values)

@@ -7,66 +7,24 @@ from typing import Annotated
 
 import typer
 
-from evenspan.cli import extras, parsing
+from evenspan.cli import extras
 from evenspan.cli.display import Display
 from evenspan.cli.files import check_folder, made, write_run
 from evenspan.cli.loading import load_model
 from evenspan.cli.options import Encoding, SegmentEmbedder
-from evenspan.cli.parsing import BadOptionError
+from evenspan.cli.parsing import BadOptionError, choice, path, text
 
 _TABLES = ("fineweb-posq", "posir", "nanobeir")
 _SETTINGS = ("x-x", "x-en")
 
-_PaperTable = Annotated[
-    str,
-    typer.Argument(metavar="TABLE", help="fineweb-posq, posir or nanobeir.", parser=parsing.choice("TABLE", *_TABLES)),
-]
-_NamedModel = Annotated[
-    str,
-    typer.Option(
-        "--model", metavar="NAME", help="E.g. BAAI/bge-m3, or a folder with that model.", parser=parsing.text("--model")
-    ),
-]
-_PaperModel = Annotated[
-    str | None,
-    typer.Option(
-        "--paper-model",
-        metavar="NAME",
-        help="The paper's name of the model, if it cannot be told.",
-        parser=parsing.text("--paper-model"),
-    ),
-]
+_PaperTable = Annotated[str, choice("TABLE", "Of the paper: fineweb-posq, posir or nanobeir.", *_TABLES)]
+_NamedModel = Annotated[str, text("--model", "NAME", "E.g. BAAI/bge-m3, or a folder with that model.")]
+_PaperModel = Annotated[str | None, text("--paper-model", "NAME", "The paper's name of it, if it cannot be told.")]
 _Tiny = Annotated[bool, typer.Option("--tiny", help="A first look on a part of the data.")]
-_Copy = Annotated[
-    Path | None,
-    typer.Option(
-        "--path",
-        metavar="DIR",
-        help="A local copy of the data set, in the hub's own layout.",
-        parser=parsing.path("--path"),
-    ),
-]
-_Languages = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--language",
-        metavar="CODE",
-        help="posir: only this language; may be repeated.",
-        parser=parsing.text("--language"),
-    ),
-]
-_PosirSettings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--setting",
-        metavar="x-x|x-en",
-        help="posir: only this setting.",
-        parser=parsing.choice("--setting", *_SETTINGS),
-    ),
-]
-_Folder = Annotated[
-    Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for results.", parser=parsing.path("--output"))
-]
+_Copy = Annotated[Path | None, path("--path", "DIR", "A local copy of the data set, in the hub's own layout.")]
+_Languages = Annotated[list[str] | None, text("--language", "CODE", "posir: only this language; may be repeated.")]
+_PosirSettings = Annotated[list[str] | None, choice("--setting", "posir: only this setting.", *_SETTINGS)]
+_Folder = Annotated[Path, path("--output", "DIR", "Folder for results.", "-o")]
 
 
 def reproduce(
@@ -75,7 +33,7 @@ def reproduce(
     model: _NamedModel,
     paper_model: _PaperModel = None,
     tiny: _Tiny = False,
-    path: _Copy = None,
+    copy: _Copy = None,
     language: _Languages = None,
     setting: _PosirSettings = None,
     segment_embedder: SegmentEmbedder = None,
@@ -91,9 +49,9 @@ def reproduce(
     extras.for_evaluation("Reproduction", table, methods=["segment-average"])
     check_folder("--output", output)
     arguments = encoding.arguments()
-    if path is not None and not path.is_dir():
+    if copy is not None and not copy.is_dir():
         raise BadOptionError(
-            f"--path: {path} is no folder: name a local copy of the data set, in the hub's own layout."
+            f"--path: {copy} is no folder: name a local copy of the data set, in the hub's own layout."
         )
     _check_posir(table, language or [], setting or [])
     from evenspan.evaluation.methods import SegmentAverage
@@ -105,7 +63,7 @@ def reproduce(
         paper_model=paper_model,
         tiny=tiny,
         output=output,
-        path=path,
+        path=copy,
         languages=language or None,
         settings=setting or _SETTINGS,
         segment_average=SegmentAverage(embedder=segment_embedder) if segment_embedder else SegmentAverage(),

@@ -5,55 +5,30 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
-from evenspan.cli import extras, parsing
+from evenspan.cli import extras
 from evenspan.cli.display import Display, quiet_libraries
-from evenspan.cli.index import check_store
+from evenspan.cli.index import check_table
 from evenspan.cli.loading import check_device, load_model
 from evenspan.cli.messages import printable
-from evenspan.cli.options import Device, Table
+from evenspan.cli.options import Device, Store, Table
+from evenspan.cli.parsing import number, text
 
 EPILOG = (
     "Filters: comparisons (=, !=, <, <=, >, >=, in (…), is null) of metadata with numbers, 'text', true and false, joined by "
     "and, or, not and parentheses: --where \"year >= 2020 and lang in ('de', 'fr')\""
 )
 _SHOWN = 300  # characters of a part
-_MOST = 1_000_000  # documents
+_MODEL = "Where the model that made the index lies now (default: where it was then)."
 
-_Store = Annotated[
-    str,
-    typer.Argument(
-        metavar="STORE", help="What `evenspan index` was given as its store.", parser=parsing.location("STORE")
-    ),
-]
-_Question = Annotated[str, typer.Argument(metavar="QUESTION", help="In words.", parser=parsing.text("QUESTION"))]
-_Count = Annotated[
-    int, typer.Option("-k", metavar="N", help="Documents to show.", parser=parsing.whole("-k", 1, _MOST))
-]
-_Where = Annotated[
-    str | None,
-    typer.Option(
-        "--where",
-        metavar="FILTER",
-        help="Only documents whose metadata pass, see below.",
-        parser=parsing.text("--where"),
-    ),
-]
-_OtherModel = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="Where the model that made the index lies now (default: where it was then).",
-        parser=parsing.text("--model"),
-    ),
-]
+_Question = Annotated[str, text("QUESTION", "QUESTION", "In words.")]
+_Count = Annotated[int, number("-k", "Documents to show.", 1, 1_000_000)]
+_Where = Annotated[str | None, text("--where", "FILTER", "Only documents whose metadata pass, see below.")]
+_OtherModel = Annotated[str | None, text("--model", "MODEL", _MODEL)]
 
 
 def search(
     *,
-    store: _Store,
+    store: Store,
     question: _Question,
     k: _Count = 10,
     where: _Where = None,
@@ -69,7 +44,7 @@ def search(
     """
     extras.for_model(model)
     extras.for_store("Searching", store)
-    check_store(store, table)
+    check_table(store, table)
     from evenspan.indexing import open_index
     from evenspan.indexing.filters import parse
 

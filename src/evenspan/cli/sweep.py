@@ -8,34 +8,26 @@ from typing import Annotated, Any
 
 import typer
 
-from evenspan.cli import extras, parsing
+from evenspan.cli import extras
 from evenspan.cli.display import Display
 from evenspan.cli.files import check_folder, made, write_run
 from evenspan.cli.loading import load_model
 from evenspan.cli.options import Data, Encoding, Model, OutputFolder
+from evenspan.cli.parsing import location
+
+_GRID = (
+    "'paper' (24 settings), 'ablation' (soft at 20 strengths, the last layer and the last half: 40), or a file with one "
+    "calibration a line."
+)
+_DETACHED = "Approximate: one pass for all settings of any model; the winner is evaluated exactly."
 
 
 @dataclass(frozen=True)
 class Settings:
     """What `sweep` and `tune` try, and where they write it."""
 
-    grid: Annotated[
-        str,
-        typer.Option(
-            "--grid",
-            metavar="NAME|FILE",
-            help="'paper' (24 settings), 'ablation' (soft at 20 strengths, the last layer and the last half: 40), or a file "
-            "with one calibration a line.",
-            parser=parsing.location("--grid"),
-        ),
-    ] = "paper"
-    detached: Annotated[
-        bool,
-        typer.Option(
-            "--detached",
-            help="Approximate: one pass for all settings of any model; the winner is evaluated exactly.",
-        ),
-    ] = False
+    grid: Annotated[str, location("--grid", "NAME|FILE", _GRID)] = "paper"
+    detached: Annotated[bool, typer.Option("--detached", help=_DETACHED)] = False
     output: OutputFolder = None
 
 

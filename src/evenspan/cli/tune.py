@@ -7,35 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from evenspan.cli import parsing
 from evenspan.cli.display import Display
 from evenspan.cli.files import check_folder, made, write_run
 from evenspan.cli.options import Data, Encoding, Model
-from evenspan.cli.parsing import BadOptionError
+from evenspan.cli.parsing import BadOptionError, path, share
 from evenspan.cli.sweep import Settings, prepare
 
 _FEWEST = 100  # resamples that tell a gain from noise
 
-_Development = Annotated[
-    float,
-    typer.Option(
-        "--development",
-        metavar="SHARE",
-        help="Of the documents whose queries choose.",
-        parser=parsing.share("--development", with_ends=False),
-    ),
-]
-_Save = Annotated[
-    Path | None,
-    typer.Option(
-        "--save",
-        metavar="DIR",
-        help="Save the model here with the calibration, if there is one.",
-        parser=parsing.path("--save"),
-    ),
-]
+_Development = Annotated[float, share("--development", "Of the documents whose queries choose.")]
+_Save = Annotated[Path | None, path("--save", "DIR", "Save the model here with the calibration, if there is one.")]
 
 
 def tune(

@@ -56,7 +56,7 @@ def read_grid(name: str | Path) -> list[Calibration]:
     if text.lstrip().startswith(("[", "{")):
         try:
             entries = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"{path} is no JSON: {error}.") from None
         if not isinstance(entries, list):
             raise ValueError(f"{path} must hold a JSON list of calibrations, or one calibration string a line.")
@@ -75,4 +75,4 @@ def _read(entry: object, path: Path) -> Calibration:
             return Calibration.from_dict(entry)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
-    raise ValueError(f"{path}: {entry!r} is no calibration: write a string such as '{Calibration()}'.")
+    raise ValueError(f"{path}: {json.dumps(entry)} is no calibration: write a string such as '{Calibration()}'.")
