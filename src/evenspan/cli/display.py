@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -34,14 +35,31 @@ class Display:
         if self.as_json:
             print(values if isinstance(values, str) else json.dumps(values, indent=2, ensure_ascii=False))
         elif markdown is not None and sys.stdout.isatty():
-            from rich.console import Console
-            from rich.markdown import Markdown
-
-            # A footnote's star is no bullet.
-            Console().print(Markdown(markdown.replace("\n* ", "\n\\* ")))
+            _draw(markdown)
         else:
             print(result)
         sys.stdout.flush()
+
+
+def _draw(markdown: str) -> None:
+    """Text as it is, and its Markdown tables with columns that fit the terminal; long names go on in the next line."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False)
+    for is_table, group in itertools.groupby(markdown.splitlines(), lambda line: line.startswith("|")):
+        if not is_table:
+            console.print("\n".join(group))
+            continue
+        header, rule, *body = ([cell.strip() for cell in line.strip("|").split("|")] for line in group)
+        table = Table(box=box.SIMPLE, pad_edge=False)
+        for name, dashes in zip(header, rule, strict=True):
+            numbers = dashes.endswith(":")
+            table.add_column(name, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
+        for row in body:
+            table.add_row(*row)
+        console.print(table)
 
 
 def quiet_libraries() -> None:
