@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import TracebackType
 from typing import Any
@@ -64,7 +65,8 @@ def _bar(description: str, total: float | None) -> tuple[Any, Any]:
     from rich.console import Console
 
     console = Console(stderr=True)
-    if not (console.is_terminal or console.is_jupyter):
+    # Rich also takes a file for a terminal where FORCE_COLOR is set, as it is in many a CI.
+    if not (sys.stderr.isatty() or console.is_jupyter):
         return None, None
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

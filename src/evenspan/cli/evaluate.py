@@ -2,130 +2,122 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from evenspan.cli.options import (
-    add_encoding_options,
-    benchmark_options,
-    calibration,
-    default_cache,
-    encoding_options,
-    quiet_transformers,
-    write_run,
-)
+import typer
 
+from evenspan.calibration import Calibration
+from evenspan.cli import extras
+from evenspan.cli.display import Display
+from evenspan.cli.files import check_folder, made, write_run
+from evenspan.cli.loading import load_model
+from evenspan.cli.options import Calibrations, Data, Encoding, Model, OutputFolder, SegmentEmbedder
+from evenspan.cli.parsing import number, share, text
 
-def add_parser(commands: Any) -> None:
-    """Declare the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "evaluate",
-        help="nDCG and recall by position, with and without calibration",
-        description="Evaluate a model on a benchmark: uncalibrated first, then each calibration and baseline, with the "
-        "paired significance of each difference. Without --calibration and --baseline it is the model's "
-        "own calibration, if it was saved with one, or else the default one.",
-    )
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="a model folder, a name on the Hugging Face hub, or miniature:cls or miniature:last",
-    )
-    parser.add_argument(
-        "--benchmark",
-        required=True,
-        metavar="NAME|DIR",
-        help="fineweb-posq, squad-posq, posir, nanobeir, generated, a folder in BEIR layout, or a file in SQuAD format",
-    )
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the benchmark, e.g. tiny=true, language=deu-Latn, path=DIR; may be repeated",
-    )
-    parser.add_argument(
-        "--calibration",
-        type=calibration,
-        action="append",
-        default=[],
-        help="a calibration such as 'soft'; may be repeated",
-    )
-    parser.add_argument(
-        "--baseline",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="segment-average, window-average, late-chunking, chunks-max or bm25; may be repeated",
-    )
-    parser.add_argument(
-        "--window", type=int, help="tokens in a window of the baselines (default: 256, or what fits the model)"
-    )
-    parser.add_argument(
-        "--segment-embedder",
-        metavar="MODEL",
-        help="what segment-average compares sentences with: a model, or 'self' (default: Chonkie's own)",
-    )
-    parser.add_argument("--segment-threshold", type=float, default=0.8, help="of Chonkie's chunker (default: 0.8)")
-    parser.add_argument("--limit", type=int, metavar="N", help="a quick look: N documents and the queries they answer")
-    parser.add_argument("--title", action="store_true", help="put a document's title in front of its text (folders)")
-    parser.add_argument("--cut", type=int, action="append", default=[], help="another cut for nDCG and recall")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="write results and per-query values here")
-    add_encoding_options(parser)
-    parser.set_defaults(run=run)
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from evenspan.evaluation.methods import Method
+
+_BASELINE = "segment-average, window-average, late-chunking, chunks-max or bm25; may be repeated."
+_WINDOW = "Tokens in a window of the baselines (default: 256, or what fits the model)."
+
+_Baselines = Annotated[list[str] | None, text("--baseline", "NAME", _BASELINE)]
+_Window = Annotated[int | None, number("--window", _WINDOW)]
+_SegmentThreshold = Annotated[float, share("--segment-threshold", "Of Chonkie's chunker.")]
+_Title = Annotated[bool, typer.Option("--title", help="Put a document's title in front of its text (folders).")]
+_Cuts = Annotated[list[int] | None, number("--cut", "Another cut for nDCG and recall; may be repeated.")]
 
 
-def run(options: argparse.Namespace) -> int:
-    """Evaluate every method and print them side by side."""
-    from evenspan.calibration import Calibration
-    from evenspan.evaluation import compare, evaluate, load_benchmark
-    from evenspan.evaluation.methods import Calibrated, Method, Plain, baseline
-    from evenspan.evaluation.scores import file_name
-    from evenspan.models.calibrating import calibration_of
-    from evenspan.models.loading import load
-    from evenspan.models.reading import room_for_text
+def evaluate(
+    *,
+    model: Model,
+    data: Data,
+    calibration: Calibrations = None,
+    baseline: _Baselines = None,
+    window: _Window = None,
+    segment_embedder: SegmentEmbedder = None,
+    segment_threshold: _SegmentThreshold = 0.8,
+    title: _Title = False,
+    cut: _Cuts = None,
+    output: OutputFolder = None,
+    encoding: Encoding,
+    display: Display,
+) -> None:
+    """Show nDCG and recall by position, with and without calibration.
 
-    quiet_transformers()
-    model = load(options.model, **({"device": options.device} if options.device else {}))
-    window = options.window or min(256, room_for_text(model, options.document_prompt))
-    details: dict[str, Any] = {"window": window, "threshold": options.segment_threshold}
-    if options.segment_embedder:
-        details["embedder"] = options.segment_embedder
-    methods: list[Method] = [Plain()]
-    default = calibration_of(model) or Calibration()
-    settings = options.calibration or ([] if options.baseline else [default])
-    methods += [Calibrated(setting) for setting in settings]
-    methods += [baseline(name, **details) for name in options.baseline if name != "none"]
-    chosen = benchmark_options(options.option)
-    if options.title:
-        chosen["title"] = True
-    benchmark = load_benchmark(options.benchmark, limit=options.limit, **chosen)
+    Evaluates a model on a benchmark: uncalibrated first, then each calibration and baseline, with the paired significance of
+    each difference. Without --calibration and --baseline it is the model's own calibration, if it was saved with one, or else
+    the default one.
+    """
+    names = list(baseline or ())
+    extras.for_model(model, segment_embedder)
+    extras.for_evaluation("Evaluation", data.benchmark, methods=names, tables=output is not None)
+    check_folder("--output", output)
+    arguments = encoding.arguments()
+    from evenspan.evaluation import compare
+    from evenspan.evaluation import evaluate as run
+    from evenspan.evaluation.methods import baseline as named
+
+    for name in names:  # a wrong name is refused before anything is loaded
+        named(name)
+    benchmark = data.load(**({"title": True} if title else {}))
+    loaded = load_model(model, encoding.device)
+    details: dict[str, Any] = {"window": window, "threshold": segment_threshold, "embedder": segment_embedder}
+    methods = _methods(loaded, calibration, names, details, encoding.document_prompt)
     for method in methods:  # a method that cannot be used is refused before hours of work, not after
-        method.check(model, options.document_prompt)
-    cache = None if options.no_cache else (options.cache or default_cache())
+        method.check(loaded, encoding.document_prompt)
     results = []
     for method in methods:
-        print(f"{benchmark.name}: {method.name}", file=sys.stderr)
-        results.append(
-            evaluate(model, benchmark, method=method, cuts=(10, *options.cut), cache=cache, **encoding_options(options))
-        )
-        if options.output is not None:
-            options.output.mkdir(parents=True, exist_ok=True)
-            name = file_name(method.name)
-            results[-1].write(options.output / f"{name}.json")
-            results[-1].to_frame().to_csv(options.output / f"{name}.csv", index=False)
+        display.say(f"{benchmark.name}: {method.name}")
+        options = {"cuts": (10, *(cut or ())), "progress": display.progress, **arguments}
+        results.append(run(loaded, benchmark, method=method, **options))
+        if output is not None:
+            with made(output):
+                _write(results[-1], output)
     comparison = compare(results)
-    if options.output is not None:
-        (options.output / "comparison.md").write_text(comparison.to_markdown() + "\n", encoding="utf-8")
-        (options.output / "comparison.tex").write_text(comparison.to_latex() + "\n", encoding="utf-8")
-        (options.output / "comparison.json").write_text(comparison.to_json() + "\n", encoding="utf-8")
-        write_run(options.output)
-    if options.json:
-        results_json = [result.to_dict(per_query=False) for result in results]
-        print(json.dumps({"results": results_json, "comparison": json.loads(comparison.to_json())}, indent=2))
-    else:
-        print(comparison)
-    return 0
+    if output is not None:
+        for ending, text in (
+            ("md", comparison.to_markdown()),
+            ("tex", comparison.to_latex()),
+            ("json", comparison.to_json()),
+        ):
+            (output / f"comparison.{ending}").write_text(text + "\n", encoding="utf-8")
+        write_run(output)
+    values = {
+        "results": [result.to_dict(per_query=False) for result in results],
+        "comparison": json.loads(comparison.to_json()),
+    }
+    display.show(comparison, values, comparison.to_markdown())
+
+
+def _methods(
+    model: SentenceTransformer,
+    calibrations: list[Calibration] | None,
+    baselines: list[str],
+    details: dict[str, Any],
+    prompt: str | None,
+) -> list[Method]:
+    """The plain model, the calibrations and the baselines, with the settings that were given."""
+    from evenspan.evaluation.methods import Calibrated, Plain, baseline
+    from evenspan.models.calibrating import calibration_of
+    from evenspan.models.reading import room_for_text
+
+    given = {name: value for name, value in details.items() if value is not None}
+    given.setdefault("window", min(256, room_for_text(model, prompt)))
+    settings = calibrations or ([] if baselines else [calibration_of(model) or Calibration()])
+    return [
+        Plain(),
+        *(Calibrated(setting) for setting in settings),
+        *(baseline(name, **given) for name in baselines if name != "none"),
+    ]
+
+
+def _write(result: Any, folder: Path) -> None:
+    from evenspan.evaluation.scores import file_name
+
+    name = file_name(result.method)
+    result.write(folder / f"{name}.json")
+    result.to_frame().to_csv(folder / f"{name}.csv", index=False)

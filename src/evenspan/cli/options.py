@@ -1,81 +1,154 @@
-"""Options that several commands share."""
+"""The options that commands share, each written once, and the groups that they come in."""
 
 from __future__ import annotations
 
-import argparse
-import json
+import inspect
 import os
-import sys
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
+
+import typer
 
 from evenspan.calibration import Calibration
-
-
-def calibration(text: str) -> Calibration:
-    """Read a calibration from the command line, with its own words in the error."""
-    try:
-        return Calibration.parse(text)
-    except (TypeError, ValueError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-MODEL_HELP = "a model folder, a name on the Hugging Face hub, or miniature:cls or miniature:last"
-CALIBRATION_HELP = (
-    "a calibration such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64'; what is left out takes its "
-    f"default (default: '{Calibration()}')"
+from evenspan.cli.files import check_cache
+from evenspan.cli.parsing import (
+    BadOptionError,
+    calibration,
+    calibration_or_none,
+    choice,
+    location,
+    name_and_value,
+    number,
+    parsed,
+    path,
+    text,
 )
 
+_MODEL = "A model folder, a name on the Hugging Face hub, or miniature:cls or miniature:last."
+_BENCHMARK = "fineweb-posq, squad-posq, posir, nanobeir, generated, a folder in BEIR layout, or a file in SQuAD format."
+_CALIBRATION = "Such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64'; what is left out takes its default."
+_OR_NONE = f"Such as 'soft,strength=1.0', or 'none' (default: the model's own, or '{Calibration()}')."
+_DOCUMENT_PROMPT = "In front of documents (default: the model's own)."
+_QUERY_PROMPT = "In front of queries (default: the model's own)."
+_EMBEDDER = "What segment-average compares sentences with: a model, or 'self' (default: Chonkie's own)."
+_CACHE = "Folder for vectors (default: evenspan/vectors in $XDG_CACHE_HOME or ~/.cache)."
 
-def quiet_transformers() -> None:
-    """Silence load reports and weight-loading bars, which would drown a command's own output."""
-    from transformers.utils import logging
-
-    silence: Any = logging
-    silence.set_verbosity_error()
-    silence.disable_progress_bar()
-
-
-def add_encoding_options(parser: argparse.ArgumentParser) -> None:
-    """Options of commands that encode documents and queries."""
-    parser.add_argument("--query-prompt", metavar="TEXT", help="in front of queries (default: the model's own)")
-    parser.add_argument("--document-prompt", metavar="TEXT", help="in front of documents (default: the model's own)")
-    parser.add_argument("--batch-size", type=int, default=32, help="(default: %(default)s)")
-    parser.add_argument("--device", help="cpu, cuda, … (default: the best there is)")
-    parser.add_argument("--cache", type=Path, metavar="DIR", help=f"folder for vectors (default: {default_cache()})")
-    parser.add_argument("--no-cache", action="store_true", help="keep vectors in memory only")
-    parser.add_argument("--seed", type=int, default=42, help="of the bootstrap (default: %(default)s)")
-    parser.add_argument(
-        "--resamples", type=int, default=1000, help="of the bootstrap, 0 for none (default: %(default)s)"
-    )
-
-
-def encoding_options(options: argparse.Namespace) -> dict[str, Any]:
-    """What `add_encoding_options` read, as arguments of `evaluate`."""
-    names = ("query_prompt", "document_prompt", "batch_size", "seed", "resamples")
-    return {name: getattr(options, name) for name in names}
-
-
-def benchmark_options(pairs: list[str]) -> dict[str, Any]:
-    """`NAME=VALUE` options of a benchmark: true, false and whole numbers are read as such."""
-    chosen: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"--option {pair!r} needs the form NAME=VALUE.")
-        chosen[name] = {"true": True, "false": False}.get(value.lower(), int(value) if value.isdecimal() else value)
-    return chosen
+Model = Annotated[str, text("MODEL", "MODEL", _MODEL)]
+OneCalibration = Annotated[Any, parsed("--calibration", "STRING", _CALIBRATION, calibration)]
+Calibrations = Annotated[list[Any] | None, parsed("--calibration", "STRING", "May be repeated.", calibration)]
+CalibrationOrNone = Annotated[Any, parsed("--calibration", "STRING", _OR_NONE, calibration_or_none)]
+SourceFormat = Annotated[
+    str | None,
+    choice("--format", "Where the name of a file does not say.", "jsonl", "csv", "tsv", "parquet", "text"),
+]
+Device = Annotated[str | None, text("--device", "NAME", "cpu, cuda, … (default: the best there is).")]
+BatchSize = Annotated[int, number("--batch-size", "Texts in a batch.")]
+Seed = Annotated[int, number("--seed", "Of all that is drawn.", 0, 2**63 - 1)]
+DocumentPrompt = Annotated[str | None, text("--document-prompt", "TEXT", _DOCUMENT_PROMPT, may_be_empty=True)]
+QueryPrompt = Annotated[str | None, text("--query-prompt", "TEXT", _QUERY_PROMPT, may_be_empty=True)]
+Table = Annotated[str | None, text("--table", "NAME", "In PostgreSQL (default: evenspan).")]
+SegmentEmbedder = Annotated[str | None, text("--segment-embedder", "MODEL", _EMBEDDER)]
+OutputFolder = Annotated[Path | None, path("--output", "DIR", "Write results, tables and figures here.", "-o")]
+CacheFolder = Annotated[Path | None, path("--cache", "DIR", _CACHE)]
+Store = Annotated[
+    str, location("STORE", "STORE", "A folder (LanceDB), parquet:FOLDER, or postgresql://… (needs pgvector).")
+]
 
 
 def default_cache() -> Path:
     """Where vectors are kept unless told otherwise."""
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "evenspan" / "vectors"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evenspan" / "vectors"
 
 
-def write_run(folder: Path) -> None:
-    """Write down the command and the versions that made the files in a folder."""
-    from importlib import metadata
+@dataclass(frozen=True)
+class Encoding:
+    """How documents and queries are encoded and figures resampled."""
 
-    packages = ("evenspan", "torch", "transformers", "sentence-transformers")
-    run = {"command": ["evenspan", *sys.argv[1:]], "versions": {name: metadata.version(name) for name in packages}}
-    (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
+    query_prompt: QueryPrompt = None
+    document_prompt: DocumentPrompt = None
+    batch_size: BatchSize = 32
+    device: Device = None
+    cache: CacheFolder = None
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep vectors in memory only.")] = False
+    seed: Seed = 42
+    resamples: Annotated[int, number("--resamples", "Of the bootstrap, 0 for none.", 0)] = 1000
+
+    def arguments(self) -> dict[str, Any]:
+        """What `evaluate`, `sweep` and `reproduce` take."""
+        if self.no_cache and self.cache is not None:
+            raise BadOptionError("--cache and --no-cache exclude each other: leave one of them out.")
+        cache = None if self.no_cache else (self.cache or default_cache())
+        check_cache(cache)
+        names = ("query_prompt", "document_prompt", "batch_size", "seed", "resamples")
+        return {"cache": cache, **{name: getattr(self, name) for name in names}}
+
+
+@dataclass(frozen=True)
+class Data:
+    """A benchmark and how much of it."""
+
+    benchmark: Annotated[str, location("--benchmark", "NAME|DIR", _BENCHMARK)]
+    option: Annotated[
+        list[str] | None,
+        parsed(
+            "--option",
+            "NAME=VALUE",
+            "An option of the benchmark, e.g. tiny=true, language=deu-Latn, path=DIR; may be repeated.",
+            name_and_value,
+        ),
+    ] = None
+    limit: Annotated[int | None, number("--limit", "A quick look: N documents and the queries they answer.")] = None
+
+    def load(self, **more: Any) -> Any:
+        """The benchmark; `more` are options of it that have an option of their own."""
+        from evenspan.evaluation import load_benchmark
+
+        pairs = dict(pair.split("=", 1) for pair in self.option or ())
+        given = {name: _value(value) for name, value in pairs.items()}
+        try:
+            return load_benchmark(self.benchmark, limit=self.limit, **{**given, **more})
+        except TypeError as error:
+            if not given:
+                raise
+            raise ValueError(
+                f"The benchmark {self.benchmark!r} does not take one of the values {', '.join(self.option or ())}."
+            ) from error
+
+
+def _value(words: str) -> bool | int | str:
+    """True, false and whole numbers are read as such."""
+    return {"true": True, "false": False}.get(words.lower(), int(words) if words.isdecimal() else words)
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take groups of options: a parameter that is a dataclass becomes its fields on the command line."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    empty = inspect.Parameter.empty
+    declared: list[tuple[str, Any, Any]] = []  # name, default, annotation
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in groups:
+            declared.append((name, parameter.default, hints[name]))
+            continue
+        kinds = get_type_hints(groups[name], include_extras=True)
+        declared += [
+            (field.name, empty if field.default is MISSING else field.default, kinds[field.name])
+            for field in fields(groups[name])
+        ]
+
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, default, kind in declared
+        ]
+    )
+    run.__annotations__ = {name: kind for name, _, kind in declared}
+    run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
+    return run

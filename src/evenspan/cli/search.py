@@ -2,63 +2,64 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-from typing import Any
+from dataclasses import asdict
+from typing import Annotated
 
-from evenspan.cli.options import quiet_transformers
+from evenspan.cli import extras
+from evenspan.cli.display import Display, quiet_libraries
+from evenspan.cli.index import check_table
+from evenspan.cli.loading import check_device, load_model
+from evenspan.cli.messages import printable
+from evenspan.cli.options import Device, Store, Table
+from evenspan.cli.parsing import number, text
 
+EPILOG = (
+    "Filters: comparisons (=, !=, <, <=, >, >=, in (…), is null) of metadata with numbers, 'text', true and false, joined by "
+    "and, or, not and parentheses: --where \"year >= 2020 and lang in ('de', 'fr')\""
+)
 _SHOWN = 300  # characters of a part
+_MODEL = "Where the model that made the index lies now (default: where it was then)."
+
+_Question = Annotated[str, text("QUESTION", "QUESTION", "In words.")]
+_Count = Annotated[int, number("-k", "Documents to show.", 1, 1_000_000)]
+_Where = Annotated[str | None, text("--where", "FILTER", "Only documents whose metadata pass, see below.")]
+_OtherModel = Annotated[str | None, text("--model", "MODEL", _MODEL)]
 
 
-def add_parser(commands: Any) -> None:
-    """Declare the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "search",
-        help="search an index that `evenspan index` made",
-        description="Search with the query side of the model that made the index: uncalibrated, with its query prompt. "
-        "Shows rank, score, id, and the part of the document that matches best.",
-        epilog="filters: comparisons (=, !=, <, <=, >, >=, in (…), is null) of metadata with numbers, 'text', true and "
-        "false, joined by and, or, not and parentheses: --where \"year >= 2020 and lang in ('de', 'fr')\"",
-    )
-    parser.add_argument("store", metavar="STORE", help="what `evenspan index` was given as its store")
-    parser.add_argument("question", metavar="QUESTION")
-    parser.add_argument("-k", type=int, default=10, help="documents to show (default: %(default)s)")
-    parser.add_argument("--where", metavar="FILTER", help="only documents whose metadata pass, see below")
-    parser.add_argument("--model", help="where the model that made the index lies now (default: where it was then)")
-    parser.add_argument("--table", help="in PostgreSQL (default: evenspan)")
-    parser.add_argument("--device", help="cpu, cuda, … (default: the best there is)")
-    parser.add_argument("--json", action="store_true", help="print JSON, with whole texts and metadata")
-    parser.set_defaults(run=run)
+def search(
+    *,
+    store: Store,
+    question: _Question,
+    k: _Count = 10,
+    where: _Where = None,
+    model: _OtherModel = None,
+    table: Table = None,
+    device: Device = None,
+    display: Display,
+) -> None:
+    """Search an index that `evenspan index` made.
 
-
-def run(options: argparse.Namespace) -> int:
-    """Search and print what was found."""
-    from dataclasses import asdict
-
+    Searches with the query side of the model that made the index: uncalibrated, with its query prompt. Shows rank, score, id,
+    and the part of the document that matches best.
+    """
+    extras.for_model(model)
+    extras.for_store("Searching", store)
+    check_table(store, table)
     from evenspan.indexing import open_index
+    from evenspan.indexing.filters import parse
 
-    quiet_transformers()
-    model = None
-    if options.model is not None:
-        from evenspan.models.loading import load
-
-        model = load(options.model, **({"device": options.device} if options.device else {}))
-    with open_index(options.store, model, table=options.table, device=options.device) as index:
-        results = index.search(options.question, options.k, options.where, parts=True)
-    if options.json:
-        print(json.dumps([asdict(result) for result in results], indent=2, ensure_ascii=False))
-        return 0
+    quiet_libraries()
+    with open_index(store, table=table) as there:  # an index that is not there is no reason to load a model
+        if where is not None:
+            parse(where, there.columns)
+    check_device(device)
+    loaded = None if model is None else load_model(model, device)
+    with open_index(store, loaded, table=table, device=device) as opened:
+        results = opened.search(question, k, where, parts=True)
+    lines = []
     for result in results:
-        print(f"{result.rank:3}. {result.score:.4f}  {printable(result.id)}")
+        lines.append(f"{result.rank:3}. {result.score:.4f}  {printable(result.id)}")
         if result.part is not None:
             part = " ".join(printable(result.part).split())
-            print(f"     {part[:_SHOWN]}{'…' if len(part) > _SHOWN else ''}")
-    if not results:
-        print("Nothing was found.")
-    return 0
-
-
-def printable(text: str) -> str:
-    """Text from anywhere, without what would steer the terminal."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t " else "�" for letter in text)
+            lines.append(f"     {part[:_SHOWN]}{'…' if len(part) > _SHOWN else ''}")
+    display.show("\n".join(lines) or "Nothing was found.", [asdict(result) for result in results])

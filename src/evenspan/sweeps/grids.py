@@ -46,12 +46,17 @@ def read_grid(name: str | Path) -> list[Calibration]:
     path = Path(name)
     if not path.is_file():
         raise ValueError(f"There is no grid called {str(name)!r}: say 'paper', 'ablation', or name a file of settings.")
-    text = path.read_text(encoding="utf-8-sig")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{path} is no UTF-8 text: write one calibration string a line, such as '{Calibration()}'."
+        ) from None
     entries: list[object]
     if text.lstrip().startswith(("[", "{")):
         try:
             entries = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"{path} is no JSON: {error}.") from None
         if not isinstance(entries, list):
             raise ValueError(f"{path} must hold a JSON list of calibrations, or one calibration string a line.")
@@ -70,4 +75,4 @@ def _read(entry: object, path: Path) -> Calibration:
             return Calibration.from_dict(entry)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
-    raise ValueError(f"{path}: {entry!r} is no calibration: write a string such as '{Calibration()}'.")
+    raise ValueError(f"{path}: {json.dumps(entry)} is no calibration: write a string such as '{Calibration()}'.")

@@ -1,0 +1,7 @@
+"""`python -m evenspan`."""
+
+import sys
+
+from evenspan.cli import main
+
+sys.exit(main())

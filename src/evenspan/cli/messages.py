@@ -1,0 +1,93 @@
+"""Errors as a command says them: one line, no long values, and the words of the command line, not of Python."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+import evenspan
+
+_HOME = str(Path(evenspan.__file__).parent)
+_LONGEST = 200  # of a value, in characters
+_VALUE = re.compile(rf"'[^'\n]{{{_LONGEST},}}'|\S{{{_LONGEST},}}")
+# What the library says, and what the command line calls it.
+_PHRASES = {
+    r" \(replace=True\)": "",
+    r"\bmodel=…": "--model",
+    r"\bpath=DIR \(on the command line: (--option path=DIR)\)": r"\1",
+    r"`path` names": "the option path names",
+    r"\bengine='ray'": "--engine ray",
+    r"\btable=(?=')": "--table ",
+    r"\baddress and workers\b": "--address and --workers",
+    r", or None for all documents": "",
+    r"\badd a format\b": "add --format",
+    r"\bsay with a format or a pattern\b": "say with --format or a pattern",
+    r"\bsay which format it is\b": "say with --format what they hold",
+    r"\bnot True\b": "not true",
+    r"\bnot False\b": "not false",
+    r"\bnot str\b": "not text",
+    r", see Calibration\.parse": "",
+    r"\bmax_rejects\b": "--max-rejects",
+    r"\bid_field\b": "--id",
+    r"\bkeep_text\b": "--no-text",
+    r"\bsource_format\b": "--format",
+}
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether an error says what is wrong with the input; others are mistakes of the program.
+
+    Files, networks, memory and missing packages fail by themselves. A bad value is refused on purpose, by a `raise`: a
+    `TypeError`, or a `ValueError` of our own code, that no `raise` made is a mistake.
+    """
+    if isinstance(error, (ImportError, OSError, RuntimeError)):
+        return not isinstance(error, (NotImplementedError, RecursionError))
+    if not isinstance(error, (TypeError, ValueError)):
+        return False
+    if _is_ours(error):
+        return (traceback.extract_tb(error.__traceback__)[-1].line or "").startswith("raise")
+    return isinstance(error, ValueError)
+
+
+def message(error: BaseException, flags: Mapping[str, str]) -> str:
+    """What an error says, for people at a command line; `flags` are the options of the command, by their Python names."""
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    for pattern, words in _PHRASES.items():
+        text = re.sub(pattern, words, text)
+    for name, flag in flags.items():
+        text = re.sub(rf"^{name}(?= (must|is|needs)\b)", flag, text)  # a sentence about an argument
+        if "_" in name:
+            text = re.sub(rf"(?<![\w./'\"-]){name}(?![\w./'\"-])", flag, text)
+    if "\n  " in text and _is_ours(error):  # a list with its lines set in, such as two settings side by side
+        return printable(_shortened(text))
+    return one_line(text)
+
+
+def unexpected(error: BaseException) -> str:
+    """A mistake of the program, and how to see more of it."""
+    about = ": ".join(filter(None, (type(error).__name__, str(error).strip())))
+    return one_line(f"unexpected error ({about}); run again with --debug for the traceback")
+
+
+def one_line(text: str) -> str:
+    """A text in a line, with long values cut, and nothing in it that would steer the terminal."""
+    return printable(_shortened(" ".join(text.split())))
+
+
+def printable(text: str) -> str:
+    """Text from anywhere, without what would steer the terminal."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t " else "�" for letter in text)
+
+
+def _shortened(text: str) -> str:
+    return _VALUE.sub(lambda match: f"{match[0][:80]}…{match[0][-20:]}", text)
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether an error arose in evenspan's own code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename.startswith(_HOME)

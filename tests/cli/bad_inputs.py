@@ -1,0 +1,383 @@
+"""Command lines that must be refused: one row each, `(command line, exit code, a part of the message)`.
+
+`@/` is the folder of materials in conftest.py. A command in capitals stands for the line in `COMMANDS`, which works by
+itself. A fourth value marks a row whose message the library does not have yet.
+"""
+
+COMMANDS = {
+    "DEMO": "demo",
+    "INSPECT": "inspect @/model",
+    "AUDIT": "audit @/model --texts @/corpus.jsonl",
+    "INDEX": "index @/model @/corpus.jsonl store",
+    "SEARCH": "search @/index w1",
+    "EVALUATE": "evaluate @/model --benchmark @/beir --no-cache",
+    "SWEEP": "sweep @/model --benchmark @/beir --no-cache",
+    "TUNE": "tune @/model --benchmark @/beir --no-cache",
+    "REPORT": "report @/corpus.jsonl",
+    "REPRODUCE": "reproduce fineweb-posq --model @/model --no-cache",
+    "CACHE": "cache",
+}
+
+HUGE = "9" * 20
+LONG = "x" * 5000
+
+# Options that take a whole number, with the smallest; each is tried with what is too small and what is none.
+WHOLE = [
+    ("DEMO", "--documents", 3), ("DEMO", "--tokens", 512), ("DEMO", "--seed", 0),
+    ("AUDIT", "--sample", 1), ("AUDIT", "--segments", 2), ("AUDIT", "--versions", 1), ("AUDIT", "--batch-size", 1),
+    ("AUDIT", "--seed", 0),
+    ("INDEX", "--batch-tokens", 1), ("INDEX", "--shard-documents", 1), ("INDEX", "--shard-tokens", 1),
+    ("INDEX", "--max-chars", 1), ("INDEX --engine ray", "--workers", 1),
+    ("SEARCH", "-k", 1),
+    ("EVALUATE", "--window", 1), ("EVALUATE", "--cut", 1), ("EVALUATE", "--limit", 1), ("EVALUATE", "--batch-size", 1),
+    ("EVALUATE", "--seed", 0), ("EVALUATE", "--resamples", 0),
+    ("SWEEP", "--limit", 1), ("SWEEP", "--batch-size", 1), ("SWEEP", "--seed", 0), ("SWEEP", "--resamples", 0),
+    ("TUNE", "--limit", 1), ("TUNE", "--batch-size", 1), ("TUNE", "--seed", 0), ("TUNE", "--resamples", 0),
+    ("REPRODUCE", "--batch-size", 1), ("REPRODUCE", "--seed", 0), ("REPRODUCE", "--resamples", 0),
+    ("CACHE", "--older-than", 0),
+]  # fmt: skip
+# Options that take a number between 0 and 1.
+SHARES = [("INDEX", "--max-rejects"), ("EVALUATE", "--segment-threshold"), ("TUNE", "--development")]
+CALIBRATED = ["DEMO", "INSPECT", "AUDIT", "INDEX", "EVALUATE"]
+
+CASES: list[tuple[object, ...]] = [
+    *[
+        (f"{command} {option} {value}", 2, f"{option} must be a whole number")
+        for command, option, least in WHOLE
+        for value in (least - 1, "some", "1.5", "nan", HUGE)
+    ],
+    *[
+        (f"{command} {option} {value}", 2, f"{option} must be a number between 0 and 1")
+        for command, option in SHARES
+        for value in ("-0.1", "5", "1.0001", "nan", "inf", "half", "''")
+    ],
+    *[
+        (f"{command} --calibration {setting}", 2, part)
+        for command in CALIBRATED
+        for setting, part in (
+            ("softer", "--calibration: variant must be one of"),
+            ("soft,strength=2", "strength must lie in [0, 1], not 2.0"),
+            ("soft,strength=nan", "strength must lie in [0, 1]"),
+            ("soft,basket_size=0", "basket_size must be at least 1"),
+            ("soft,colour=red", "Cannot read 'colour=red'"),
+            ("soft,strength=1,strength=1", "sets strength twice"),
+            ("''", "--calibration: variant must be one of"),
+        )
+    ],
+    # The root
+    ("nothing", 2, "No such command 'nothing'. See evenspan --help."),
+    ("--nothing", 2, "No such option: --nothing"),
+    ("inspects", 2, "No such command 'inspects'"),
+    ("'' ''", 2, "No such command"),
+    ("--version=5", 2, "--version"),
+    (LONG, 2, "…"),
+    # Usage, of every command
+    *[(f"{command} --nothing", 2, "No such option: --nothing") for command in COMMANDS],
+    *[(f"{command} --json=yes", 2, "does not take a value") for command in COMMANDS],
+    *[(f"{command} one two three four", 2, "unexpected extra argument") for command in COMMANDS if command != "REPORT"],
+    ("inspect", 2, "Missing argument 'MODEL'"),
+    ("audit", 2, "Missing argument 'MODEL'"),
+    ("audit @/model", 2, "Missing option '--texts'. See evenspan audit --help."),
+    ("audit @/model --texts", 2, "requires an argument"),
+    ("index", 2, "Missing argument 'MODEL'"),
+    ("index @/model", 2, "Missing argument 'SOURCE'"),
+    ("index @/model @/corpus.jsonl", 2, "Missing argument 'STORE'"),
+    ("search", 2, "Missing argument 'STORE'"),
+    ("search @/index", 2, "Missing argument 'QUESTION'"),
+    ("evaluate @/model", 2, "Missing option '--benchmark'"),
+    ("sweep @/model", 2, "Missing option '--benchmark'"),
+    ("tune @/model", 2, "Missing option '--benchmark'"),
+    ("report", 2, "Missing argument"),
+    ("reproduce", 2, "Missing argument 'TABLE'"),
+    ("reproduce posir", 2, "Missing option '--model'"),
+    ("evaluate --benchmark @/beir", 2, "Missing argument 'MODEL'"),
+    # A value that is another option, nothing, or no text
+    ("AUDIT --output --json", 2, "--output needs a value, and '--json' looks like another option"),
+    ("EVALUATE --output --json", 2, "--output needs a value"),
+    ("EVALUATE --baseline --json", 2, "--baseline needs a value"),
+    ("SWEEP --grid --detached", 2, "--grid needs a value"),
+    ("TUNE --save --json", 2, "--save needs a value"),
+    ("INDEX --rejects --json", 2, "--rejects needs a value"),
+    ("DEMO --plot --json", 2, "--plot needs a value"),
+    ("inspect ''", 2, "MODEL is empty"),
+    ("inspect ' '", 2, "MODEL is empty"),
+    ("AUDIT --field ''", 2, "--field is empty"),
+    ("AUDIT --output ''", 2, "--output is empty"),
+    ("AUDIT --device ''", 2, "--device is empty"),
+    ("audit @/model --texts ''", 2, "--texts is empty"),
+    ("index @/model '' store", 2, "SOURCE is empty"),
+    ("index @/model @/corpus.jsonl ''", 2, "STORE is empty"),
+    ("INDEX --id ''", 2, "--id is empty"),
+    ("INDEX --table ''", 2, "--table is empty"),
+    ("search '' w1", 2, "STORE is empty"),
+    ("search @/index ''", 2, "QUESTION is empty"),
+    ("search @/index '  '", 2, "QUESTION is empty"),
+    ("SEARCH --where ''", 2, "--where is empty"),
+    ("evaluate @/model --benchmark ''", 2, "--benchmark is empty"),
+    ("SWEEP --grid ''", 2, "--grid is empty"),
+    ("TUNE --save ''", 2, "--save is empty"),
+    ("report ''", 2, "is empty"),
+    ("REPRODUCE --paper-model ''", 2, "--paper-model is empty"),
+    ("cache --cache ''", 2, "--cache is empty"),
+    ("search @/index w\udcff", 2, "QUESTION holds bytes that are no UTF-8 text"),
+    ("AUDIT --document-prompt w\udcff", 2, "--document-prompt holds bytes that are no UTF-8 text"),
+    ("EVALUATE --query-prompt \ud800", 2, "--query-prompt holds bytes"),
+    ("INDEX --query-prompt \ud800", 2, "--query-prompt holds bytes"),
+    ("SEARCH --where 'lang = \udcff'", 2, "--where holds bytes"),
+    ("inspect model\udcff", 2, "MODEL holds bytes"),
+    ("INDEX --field \udcff", 2, "--field holds bytes"),
+    ("inspect 'a\0b'", 2, "An argument holds a NUL character"),
+    ("AUDIT --output 'a\0b'", 2, "An argument holds a NUL character"),
+    ("index @/model 'a\0b' store", 2, "An argument holds a NUL character"),
+    ("search @/index 'a\0b'", 2, "An argument holds a NUL character"),
+    ("EVALUATE --cache 'a\0b'", 2, "An argument holds a NUL character"),
+    ("SWEEP --grid 'a\0b'", 2, "An argument holds a NUL character"),
+    ("report 'a\0b'", 2, "An argument holds a NUL character"),
+    # Names that are none
+    ("DEMO --pooling mean", 2, "--pooling must be cls or last, not 'mean'"),
+    ("DEMO --pooling ''", 2, "--pooling must be cls or last"),
+    ("AUDIT --format xml", 2, "--format must be jsonl, csv, tsv, parquet or text, not 'xml'"),
+    ("INDEX --format xml", 2, "--format must be jsonl"),
+    ("INDEX --engine spark", 2, "--engine must be local or ray"),
+    ("reproduce squad --model @/model", 2, "TABLE must be fineweb-posq, posir or nanobeir, not 'squad'"),
+    ("reproduce posir --model @/model --setting x-y", 2, "--setting must be x-x or x-en"),
+    ("reproduce posir --model @/model --language english", 2, "--language: there is no 'english' in PosIR"),
+    ("EVALUATE --baseline nothing", 2, "There is no baseline 'nothing'"),
+    (f"EVALUATE --baseline {LONG}", 2, "There is no baseline"),
+    ("AUDIT --device nothing", 2, "--device nothing: PyTorch cannot compute there"),
+    ("AUDIT --device cuda:99", 2, "--device cuda:99: PyTorch cannot compute there"),
+    ("AUDIT --device meta", 2, "--device meta: PyTorch cannot compute there"),
+    ("INDEX --device cuda:99", 2, "--device cuda:99: PyTorch cannot compute there"),
+    ("SEARCH --device cuda:99", 2, "--device cuda:99: PyTorch cannot compute there"),
+    ("EVALUATE --device cuda:-5", 2, "--device cuda:-5: PyTorch cannot compute there"),
+    ("SWEEP --device cuda:99", 2, "--device cuda:99"),
+    ("REPRODUCE --path @/folder --device cuda:99", 2, "--device cuda:99"),
+    # Options that exclude each other, or that belong to something else
+    *[
+        (f"{command} --no-cache --cache somewhere", 2, "--cache and --no-cache exclude each other")
+        for command in ("EVALUATE", "SWEEP", "TUNE", "REPRODUCE")
+    ],
+    ("INDEX --workers 2", 2, "--address and --workers are for --engine ray"),
+    ("INDEX --address auto", 2, "--address and --workers are for --engine ray"),
+    ("INDEX --table mine", 2, "--table is for PostgreSQL"),
+    ("SEARCH --table mine", 2, "--table is for PostgreSQL"),
+    ("REPRODUCE --language deu-Latn", 2, "--language and --setting are for the table posir"),
+    ("REPRODUCE --setting x-x", 2, "--language and --setting are for the table posir"),
+    ("TUNE --resamples 99", 2, "--resamples must be at least 100 to tell a gain from noise"),
+    ("INDEX --field id", 2, "The text and the id cannot both be read from the field 'id'"),
+    ("AUDIT --sample 0 --sample 0", 2, "--sample must be a whole number"),
+    ("EVALUATE --limit 3 --limit 0", 2, "--limit must be a whole number"),
+    ("CACHE --clear --older-than some", 2, "--older-than must be a whole number"),
+    ("CACHE --cache nowhere", 2, "--cache: there is no folder nowhere"),
+    ("CACHE --cache @/corpus.jsonl", 2, "--cache: there is no folder"),
+    ("CACHE --cache nowhere --clear --yes", 2, "--cache: there is no folder nowhere"),
+    ("CACHE --calibration soft", 2, "No such option"),
+    ("CACHE --yes=1", 2, "does not take a value"),
+    # Outputs that cannot be written
+    ("AUDIT --output @/corpus.jsonl", 2, "corpus.jsonl is no folder"),
+    ("AUDIT -o @/corpus.jsonl/below", 2, "corpus.jsonl is no folder"),
+    (f"AUDIT -o {'n' * 300}", 2, "--output: cannot write to"),
+    ("EVALUATE --output @/corpus.jsonl", 2, "corpus.jsonl is no folder"),
+    ("EVALUATE --output @/corpus.jsonl/a/b", 2, "corpus.jsonl is no folder"),
+    ("SWEEP --output @/corpus.jsonl", 2, "corpus.jsonl is no folder"),
+    ("TUNE --output @/corpus.jsonl", 2, "corpus.jsonl is no folder"),
+    ("TUNE --save @/corpus.jsonl", 2, "--save: cannot write to"),
+    ("REPRODUCE --output @/corpus.jsonl", 2, "corpus.jsonl is no folder"),
+    ("INDEX --rejects @/folder", 2, "--rejects: "),
+    ("INDEX --rejects @/corpus.jsonl/rejects", 2, "corpus.jsonl is no folder"),
+    ("index @/model @/corpus.jsonl @/empty.txt", 2, "empty.txt is no folder"),
+    ("index @/model @/corpus.jsonl parquet:@/empty.txt", 2, "empty.txt is no folder"),
+    ("index @/model @/corpus.jsonl lance:@/empty.txt/below", 2, "empty.txt is no folder"),
+    ("DEMO --plot @/folder", 2, "is a folder: name a file, such as"),
+    ("DEMO --plot nowhere/plot.png", 2, "--plot: there is no folder nowhere"),
+    ("DEMO --plot @/corpus.jsonl/plot.png", 2, "corpus.jsonl is no folder"),
+    ("DEMO --plot plot.docx", 2, "must end in .png, .svg, .pdf"),
+    ("DEMO --plot plot", 2, "must end in .png, .svg, .pdf"),
+    ("REPORT -o @/folder", 2, "is a folder: name a file, such as"),
+    ("REPORT -o @/corpus.jsonl", 2, "is there and no page"),
+    ("REPORT -o @/corpus.jsonl/page.html", 2, "corpus.jsonl is no folder"),
+    *[
+        (f"{command} @/model --benchmark @/beir --cache @/corpus.jsonl", 2, "--cache, or keep them in memory with --no-cache")
+        for command in ("evaluate", "sweep", "tune")
+    ],
+    ("reproduce posir --model @/model --cache @/corpus.jsonl", 2, "with --cache, or keep them in memory with --no-cache"),
+    # Files and folders that are not there, or not what they should be
+    ("audit @/model --texts nowhere.jsonl", 2, "There is no file or folder 'nowhere.jsonl'"),
+    ("audit @/model --texts '*.jsonl'", 2, "There is no file or folder '*.jsonl'"),
+    ("audit @/model --texts @/folder", 2, "holds no file that can be read"),
+    ("audit @/model --texts @/unnamed", 2, "does not say what it holds: add --format"),
+    ("audit @/model --texts -", 2, "There is no document in '-'"),
+    *[(f"audit @/model --texts @/empty.{kind}", 2, "empty.") for kind in ("jsonl", "txt", "csv", "parquet", "jsonl.gz")],
+    *[
+        (f"audit @/model --texts @/garbage.{kind}", 2, "garbage.")
+        for kind in ("jsonl", "txt", "csv", "parquet", "jsonl.gz", "jsonl.zst", "bin", "gz")
+    ],
+    ("audit @/model --texts @/cut.jsonl.gz", 2, "cut.jsonl.gz"),
+    ("audit @/model --texts @/latin1.txt", 2, "invalid UTF-8"),
+    ("audit @/model --texts @/latin1.jsonl", 2, "invalid UTF-8"),
+    ("audit @/model --texts @/utf16.jsonl", 2, "There is no document in"),
+    ("audit @/model --texts @/numbers.jsonl", 2, "There is no document in"),
+    ("audit @/model --texts @/no_text.jsonl", 2, "has no field 'text': choose with --field, the fields are 'id', 'body'"),
+    ("AUDIT --field nothing", 2, "has no field 'nothing'"),
+    ("audit @/model --texts hf:", 2, "names no dataset"),
+    ("audit @/model --texts @/corpus.jsonl --format parquet", 2, "is no Parquet file"),
+    ("index @/model nowhere.jsonl store", 2, "There is no file or folder 'nowhere.jsonl'"),
+    ("index @/model @/folder store", 2, "holds no file that can be read"),
+    ("index @/model @/unnamed store", 2, "add --format"),
+    ("index @/model hf: store", 2, "names no dataset", "index"),
+    *[
+        (f"index @/model @/{name} store", 2, name.partition(".")[0], "index")
+        for name in (
+            "empty.jsonl", "garbage.parquet", "garbage.jsonl.gz", "cut.jsonl.gz", "no_id.jsonl", "no_text.jsonl", "half.jsonl",
+        )
+    ],
+    ("INDEX --metadata year:integer", 2, "There is no column type 'integer'"),
+    ("index @/model @/corpus.jsonl redis://localhost", 2, "There is no store for redis://"),
+    ("index @/model @/corpus.jsonl https://user:secret@host/x", 2, "There is no store for https://"),
+    ("index @/model @/corpus.jsonl postgresql://127.0.0.1:1/none", 2, "127.0.0.1"),
+    ("search nowhere w1", 2, "There is no index in"),
+    ("search @/folder w1", 2, "There is no index in"),
+    ("search @/corpus.jsonl w1", 2, "corpus.jsonl"),
+    ("search parquet:nowhere w1", 2, "There is no index in"),
+    ("search redis://localhost w1", 2, "There is no store for redis://"),
+    ("search lance:@/index w1", 2, "holds an index of another kind"),
+    ("search @/index_garbage w1", 2, "index_garbage"),
+    ("search @/index_empty w1", 2, "index_empty", "index"),
+    ("search @/index_cut w1", 2, "index_cut", "index"),
+    ("SEARCH --where '1=1'", 2, "Cannot read the filter"),
+    ("SEARCH --where 'year >'", 2, "filter"),
+    ("SEARCH --where 'colour = 1'", 2, "colour"),
+    ("SEARCH --where \"year = 'x'\"", 2, "year"),
+    ("SEARCH --where 'year = 1; drop table x'", 2, "filter"),
+    (f"SEARCH --where '{'(' * 3000}'", 2, "filter"),
+    ("SEARCH --model nowhere/at/all", 2, "There is no model folder 'nowhere/at/all'"),
+    # Benchmarks
+    *[
+        (f"{command} @/model --no-cache --benchmark nowhere", 2, "There is no benchmark 'nowhere'")
+        for command in ("evaluate", "sweep", "tune")
+    ],
+    ("EVALUATE --option tiny", 2, "--option: write it as NAME=VALUE"),
+    ("EVALUATE --option =5", 2, "--option: write it as NAME=VALUE"),
+    ("SWEEP --option tiny", 2, "--option: write it as NAME=VALUE"),
+    ("TUNE --option tiny", 2, "--option: write it as NAME=VALUE"),
+    ("EVALUATE --option colour=red", 2, "has no option 'colour'"),
+    ("SWEEP --option colour=red", 2, "has no option 'colour'"),
+    *[
+        (f"evaluate @/model --no-cache --benchmark generated --option {option}", 2, part)
+        for option, part in (
+            ("documents=2", "documents must be at least 3"),
+            ("documents=some", "does not take one of the values documents=some"),
+            ("tokens=5", "tokens must be between"),
+            ("tokens=true", "tokens must be between"),
+            ("mode=double", "mode must be"),
+            ("documents=3000000", "not enough names"),
+            ("title=true", "has no option 'title'"),
+        )
+    ],
+    ("evaluate @/model --no-cache --benchmark generated --title", 2, "has no option 'title'"),
+    ("evaluate @/model --no-cache --benchmark posir --option language=english", 2, "PosIR has no language 'english'"),
+    ("evaluate @/model --no-cache --benchmark fineweb-posq --option path=nowhere", 2, "nowhere is no folder"),
+    ("evaluate @/model --no-cache --benchmark squad-posq --option path=@/corpus.jsonl", 2, "is no folder"),
+    *[
+        (f"evaluate @/model --no-cache --benchmark @/beir_{name}", 2, part)
+        for name, part in (
+            ("no_corpus", "corpus.jsonl"), ("no_queries", "queries.jsonl"), ("no_qrels", "qrels"),
+            ("empty_corpus", "corpus"), ("empty_queries", "queries.jsonl"), ("no_json", "corpus.jsonl"),
+            ("no_object", "corpus.jsonl"), ("no_id", "corpus.jsonl"), ("twice", "appears a second time"),
+            ("bad_qrels", "tsv"), ("garbage_corpus", "corpus.jsonl"), ("garbage_queries", "queries.jsonl"),
+            ("garbage_qrels", "tsv"), ("number_text", "corpus.jsonl"),
+        )
+    ],
+    *[
+        (f"sweep @/model --no-cache --benchmark @/{name}", 2, part)
+        for name, part in (
+            ("empty.json", "not in SQuAD format"), ("list.json", "not in SQuAD format"),
+            ("null.json", "not in SQuAD format"), ("object.json", "not in SQuAD format"),
+            ("squad_no_paragraphs.json", "has no list of 'paragraphs'"), ("squad_strings.json", "'paragraphs'"),
+            ("squad_bad_span.json", "lies outside its context"), ("squad_twice.json", "appears a second time"),
+            ("squad_no_answers.json", "no question with an answer"), ("folder", "corpus.jsonl"),
+            ("squad_articles.json", "not in SQuAD format"), ("corpus.jsonl", "not in SQuAD format"),
+        )
+    ],
+    *[
+        (f"tune @/model --no-cache --benchmark @/{name}", 2, name, "index")
+        for name in (
+            "squad_no_qas.json", "squad_no_context.json", "squad_no_start.json", "squad_no_id.json", "squad_null.json",
+            "squad_text_context.json", "garbage.json", "deep.json", "garbage.bin",
+        )
+    ],
+    ("EVALUATE --baseline window-average --window 5000", 2, "--window must be between 1 and"),
+    ("EVALUATE --calibration soft,layers=9", 2, "asks for more layers"),
+    ("EVALUATE --calibration soft,layers=77+", 2, "Layer 77 does not exist"),
+    ("evaluate @/causal_mean --benchmark @/beir --no-cache", 2, "cannot be calibrated"),
+    # Grids
+    *[
+        (f"{command} --grid @/grid.{name}", 2, f"grid.{name}")
+        for command, name in (
+            ("SWEEP", "bin"), ("TUNE", "latin1"), ("SWEEP", "utf16"), ("SWEEP", "empty"), ("TUNE", "comments"),
+            ("SWEEP", "bad"), ("SWEEP", "broken.json"), ("TUNE", "object.json"), ("SWEEP", "numbers.json"),
+            ("SWEEP", "unknown.json"), ("TUNE", "wrong.json"), ("SWEEP", "nested.json"), ("SWEEP", "null.json"),
+        )
+    ],
+    ("SWEEP --grid @/deep.json", 2, "deep.json"),
+    ("SWEEP --grid nowhere", 2, "There is no grid called 'nowhere'"),
+    ("TUNE --grid @/folder", 2, "There is no grid called"),
+    (f"SWEEP --grid {LONG}", 2, "too long"),
+    # Reports
+    ("report nowhere", 2, "There is no file or folder 'nowhere'"),
+    ("report @/folder", 2, "There is no audit and no evaluation in"),
+    ("report @/folder nowhere", 2, "There is no file or folder 'nowhere'"),
+    *[
+        (f"report @/{name}", 2, "There is no audit and no evaluation in")
+        for name in (
+            "empty.json", "list.json", "null.json", "number.json", "string.json", "object.json", "deep.json",
+            "audit_broken.json", "corpus.jsonl",
+        )
+    ],
+    *[
+        (f"report @/{name}", 2, "There is no audit and no evaluation in", "report")
+        for name in ("garbage.json", "garbage.bin", "result_broken.json")
+    ],
+    # The paper's tables
+    ("REPRODUCE --path nowhere", 2, "--path: nowhere is no folder"),
+    ("REPRODUCE --path @/corpus.jsonl", 2, "is no folder"),
+    ("REPRODUCE --path @/folder", 2, "has no model 'model'; it has"),
+    ("REPRODUCE --path @/folder --paper-model gpt", 2, "has no model 'gpt'"),
+    # Models
+    ("inspect ./nowhere", 2, "There is no model folder './nowhere'"),
+    ("inspect /nowhere/at/all", 2, "There is no model folder"),
+    (f"inspect ./{LONG}", 2, "…"),
+    ("inspect a/b/c", 2, "There is no model folder 'a/b/c'"),
+    ("inspect nobody/nothing", 2, "Cannot load 'nobody/nothing'"),
+    ("inspect nowhere", 2, "nowhere", "core"),
+    ("inspect miniature:first", 2, "two miniatures, 'cls' and 'last'"),
+    ("inspect miniature:", 2, "two miniatures"),
+    ("inspect 'bad name'", 2, "bad name"),
+    ("inspect 'sémantique/modèle'", 2, "sémantique"),
+    ("inspect @/corpus.jsonl", 2, "corpus.jsonl"),
+    ("inspect @/folder", 2, "folder"),
+    ("audit ./nowhere --texts @/corpus.jsonl", 2, "There is no model folder './nowhere'"),
+    ("index ./nowhere @/corpus.jsonl store", 2, "There is no model folder './nowhere'"),
+    ("evaluate ./nowhere --benchmark @/beir --no-cache", 2, "There is no model folder './nowhere'"),
+    ("sweep ./nowhere --benchmark @/beir --no-cache", 2, "There is no model folder './nowhere'"),
+    ("tune ./nowhere --benchmark @/beir --no-cache", 2, "There is no model folder './nowhere'"),
+    ("reproduce posir --model ./nowhere --no-cache", 2, "There is no model folder './nowhere'"),
+    ("inspect @/model_other_kind", 2, "is a SparseEncoder"),
+    *[
+        (f"inspect @/{name}", 2, name)
+        for name in (
+            "model_no_weights", "model_list_config", "model_no_type", "model_broken_tokenizer", "model_no_tokenizer",
+            "model_pickled",
+        )
+    ],
+    *[
+        (f"inspect @/{name}", 2, name, "core")
+        for name in (
+            "model_cut_weights", "model_empty_weights", "model_garbage_weights", "model_broken_config",
+            "model_empty_config", "model_garbage_config", "model_unknown_type",
+            "model_no_path", "model_no_class", "model_object_modules", "model_empty_modules", "model_broken_modules",
+            "model_foreign_class", "model_no_pooling", "model_broken_pooling",
+            "model_broken_st_config", "calibrated_broken", "calibrated_unknown", "calibrated_empty",
+        )
+    ],
+]  # fmt: skip
