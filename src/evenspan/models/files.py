@@ -31,22 +31,21 @@ class ModelFiles:
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self.name = name
-        self.folder = Path(name) if os.path.isdir(name) else None
+        self.is_local = os.path.isdir(name)
         self._hub = {_HUB_OPTIONS[option]: options[option] for option in _HUB_OPTIONS if option in options}
+        if self._hub.get("cache_dir") is None:
+            self._hub["cache_dir"] = os.getenv("SENTENCE_TRANSFORMERS_HOME")
         self._fetched: dict[str, Path | None] = {}
-        if self.folder is None:
+        if not self.is_local:
             self._find_on_hub()
         elif not any(map(self.path, _MARKS)):
             raise FileNotFoundError(f"The folder {name!r} holds no model: it has no {' or '.join(_MARKS[:2])}.")
 
     def path(self, file: str) -> Path | None:
         """Where a file is, None if the model has no such file."""
-        if self.folder is not None and (self.folder / file).exists():
-            return self.folder / file
-        if os.path.isdir(self.name):
-            return None
         if file not in self._fetched:
-            self._fetched[file] = self._fetch(file)
+            local = Path(self.name, file)
+            self._fetched[file] = (local if local.exists() else None) if self.is_local else self._fetch(file)
         return self._fetched[file]
 
     def json(self, file: str, kind: type) -> Any:
@@ -72,19 +71,16 @@ class ModelFiles:
 
     def download(self) -> Path:
         """The folder with all files that the model needs."""
-        if self.folder is None or not os.path.isdir(self.name):
-            from huggingface_hub import snapshot_download
+        if self.is_local:
+            return Path(self.name)
+        from huggingface_hub import snapshot_download
 
-            self.folder = Path(snapshot_download(self.name, allow_patterns=_DOWNLOADED, **self._hub))
-        return self.folder
+        return Path(snapshot_download(self.name, allow_patterns=_DOWNLOADED, **self._hub))
 
     def check(self) -> None:
         """Raise an error that names a damaged file, if one is: what loads models does not say which."""
-        paths = [path for path in (self.folder, *self._fetched.values()) if path is not None]
-        if not paths:
-            return
-        folder = paths[0] if paths[0].is_dir() else paths[0].parent
-        for place in {folder: None} | {folder / entry["path"]: None for entry in self.modules() or []}:
+        folder = next(path for path in map(self.path, _MARKS) if path is not None).parent
+        for place in dict.fromkeys([folder, *(folder / entry["path"] for entry in self.modules() or [])]):
             for path in sorted(place.glob("*.json")):
                 read_json(path, object)
             for path in sorted(place.glob("*.safetensors")):
