@@ -15,6 +15,8 @@ from evenspan.encoding import Encoder
 from evenspan.models.calibrating import calibrated, uncalibrated
 from evenspan.progress import ProgressBar
 
+Look = tuple[Attention | None, NDArray[np.float64]]  # attention, and similarities  # (documents, versions, positions)
+
 
 class Passes:
     """The passes over a sample.
@@ -39,17 +41,13 @@ class Passes:
         self.encoder, self.documents, self.cut, self.order, self.progress = encoder, documents, cut, order, progress
         self.segments = self._embed_segments()  # (documents, segments, dimensions)
 
-    def look(
-        self, calibration: Calibration | None, notes: list[str], basket_size: int
-    ) -> tuple[Attention | None, NDArray[np.float64]]:
+    def look(self, calibration: Calibration | None, notes: list[str], basket_size: int) -> Look:
         """Encode the documents, their segments in all the orders, under a calibration or plain.
 
-        Returns:
-            What their pooling tokens look at, and the similarity of the segment at each position with the whole, NaN for a
-            document whose vectors are not finite.  # (documents, versions, positions)
+        Returns what their pooling tokens look at, and the similarity of the segment at each position with the whole, NaN
+        for a document whose vectors are not finite.
         """
-        model = self.encoder.model
-        observer: Observer | None = None
+        model, observer = self.encoder.model, None
         try:
             observer = Observer(model, calibration, basket_size)
         except (TypeError, ValueError) as error:
@@ -64,7 +62,7 @@ class Passes:
             watching = nullcontext if observer is None else observer.watching
             whole = [self.encoder.encode(texts, bar=bar, attempt=watching)[self.cut]]
             whole += [self.encoder.encode(self._in_order(version), bar=bar) for version in others]
-        attention = None if observer is None else observer.found()
+        attention = None if observer is None else observer.attention()
         return attention, self._similarities(np.stack(whole, axis=1))
 
     def _embed_segments(self) -> NDArray[np.float32]:

@@ -169,3 +169,8 @@ class AuditFigures:
     slope_change: Estimate | None
     notes: tuple[str, ...]
     setting: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def representations(self) -> tuple[Representation | None, Representation | None]:
+        """Of the plain model, and under the calibration."""
+        return self.plain.representation, self.calibrated.representation if self.calibrated else None
