@@ -7,7 +7,7 @@ from dataclasses import replace
 from evenspan.auditing.findings import Finding, Tone, audit_findings
 from evenspan.formatting import count, listed, method_name, points, tame
 from evenspan.report.load import Evaluation, Subject
-from evenspan.report.selection import choose, comparison_of, plain_of
+from evenspan.report.selection import choose, comparison_of
 
 _WHERE = {"beginning": "at the beginning", "middle": "in the middle", "end": "at the end"}
 _LEADS: dict[Tone, str] = {
@@ -20,14 +20,11 @@ _EVEN = 0.02  # nDCG@10: positions that differ by less are found equally well
 
 def subject_findings(subject: Subject) -> list[Finding]:
     """Everything worth saying about a model, what is never read first."""
-    findings = []
+    of_audits = []
     for path, audit in subject.audits:
-        name = subject.audit_name(path)
-        of_audit = audit_findings(audit)
-        findings.append(
-            [replace(finding, lead=f"{name}: {finding.lead}") for finding in of_audit] if name else of_audit
-        )
-    ordered = [first for first, *_ in findings] + [finding for _, *rest in findings for finding in rest]
+        prefix = f"{name}: " if (name := subject.audit_name(path)) else ""
+        of_audits.append([replace(finding, lead=prefix + finding.lead) for finding in audit_findings(audit)])
+    ordered = [first for first, *_ in of_audits] + [finding for _, *rest in of_audits for finding in rest]
     for evaluation in subject.evaluations:
         ordered += _positions(evaluation) + _calibration(evaluation, subject.audited_calibration)
     return list(dict.fromkeys(ordered))
@@ -40,14 +37,15 @@ def _on(evaluation: Evaluation) -> str:
 
 def _positions(evaluation: Evaluation) -> list[Finding]:
     """Whether the plain model finds answers equally well wherever they stand."""
-    plain = plain_of(evaluation)
+    plain = evaluation.plain
     if plain is None or plain.psi is None:
         return []
     scores = {name: group.ndcg for name, group in plain.groups.items()}
     best, worst = max(scores, key=scores.__getitem__), min(scores, key=scores.__getitem__)
+    where = {name: _WHERE.get(name, f"in “{tame(name)}”") for name in scores}
     text = (
-        f"{_on(evaluation)}, nDCG@10 of the plain model is {100 * scores[best]:.1f} for answers {_where(best)} and "
-        f"{100 * scores[worst]:.1f} for those {_where(worst)} (PSI {plain.psi:.3f}; 0 is even)."
+        f"{_on(evaluation)}, nDCG@10 of the plain model is {100 * scores[best]:.1f} for answers {where[best]} and "
+        f"{100 * scores[worst]:.1f} for those {where[worst]} (PSI {plain.psi:.3f}; 0 is even)."
     )
     if scores[best] - scores[worst] < _EVEN:
         return [Finding("Answers are found equally well wherever they stand.", text, "good")]
@@ -56,19 +54,20 @@ def _positions(evaluation: Evaluation) -> list[Finding]:
 
 def _calibration(evaluation: Evaluation, audited: str | None) -> list[Finding]:
     """What calibration gains, and what it costs."""
-    plain, choice = plain_of(evaluation), choose(evaluation, audited)
+    plain, choice = evaluation.plain, choose(evaluation, audited)
     compared = comparison_of([plain, choice.result]) if plain is not None and choice is not None else None
     if choice is None or compared is None:
         return []
     differences = compared.rows[1].differences
     main = "HM" if "HM" in differences else "nDCG@10"
     moves = {
-        tame(name.removeprefix("nDCG@10 ")): difference.value
+        name.removeprefix("nDCG@10 "): difference.value
         for name, difference in differences.items()
         if difference.significant and name.startswith("nDCG@10 ")
     }
-    gains = [f"{name} {points(change)}" for name, change in moves.items() if change > 0]
-    costs = [f"{name} {points(change)}" for name, change in moves.items() if change < 0]
+    gains, costs = (
+        [f"{tame(name)} {points(move)}" for name, move in moves.items() if sign * move > 0] for sign in (1, -1)
+    )
     change, sure = differences[main].value, differences[main].significant
     text = f"{_on(evaluation)}, {method_name(choice.result.method)} ({choice.why}) changes {main} by {points(change)} points"
     text += "." if sure else ", which is within noise."
@@ -82,7 +81,3 @@ def _calibration(evaluation: Evaluation, audited: str | None) -> list[Finding]:
         )
         findings.append(Finding("It has a cost.", text, "bad"))
     return findings
-
-
-def _where(group: str) -> str:
-    return _WHERE.get(group, f"in “{tame(group)}”")
