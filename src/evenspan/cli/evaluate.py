@@ -79,12 +79,7 @@ def evaluate(
                 _write(results[-1], output)
     comparison = compare(results)
     if output is not None:
-        for ending, text in (
-            ("md", comparison.to_markdown()),
-            ("tex", comparison.to_latex()),
-            ("json", comparison.to_json()),
-        ):
-            (output / f"comparison.{ending}").write_text(text + "\n", encoding="utf-8")
+        _write_comparison(comparison, output)
         write_run(output)
     values = {
         "results": [result.to_dict(per_query=False) for result in results],
@@ -121,3 +116,9 @@ def _write(result: Any, folder: Path) -> None:
     name = file_name(result.method)
     result.write(folder / f"{name}.json")
     result.to_frame().to_csv(folder / f"{name}.csv", index=False)
+
+
+def _write_comparison(comparison: Any, folder: Path) -> None:
+    tables = {"md": comparison.to_markdown(), "tex": comparison.to_latex(), "json": comparison.to_json()}
+    for ending, content in tables.items():
+        (folder / f"comparison.{ending}").write_text(content + "\n", encoding="utf-8")

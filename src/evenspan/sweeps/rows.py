@@ -146,13 +146,13 @@ def _redistributed(
 ) -> Tensor:  # both (groups, settings, heads of a group, keys)
     """The weights under each setting, or the plain ones where a setting leaves this layer alone."""
     parts, start = [], 0
-    for size, found in itertools.groupby(settings, key=_basket_size):
-        alike, geometry = tuple(found), baskets[size]
+    for size, group in itertools.groupby(settings, key=_basket_size):
+        alike, geometry = tuple(group), baskets[size]
         part = scores[:, start : start + len(alike)].reshape(-1, scores.shape[-1])
         start += len(alike)
         log_masses = basket_log_masses(part, geometry)
         masses = torch.softmax(log_masses, dim=-1).view(scores.shape[0], len(alike), -1, *log_masses.shape[1:])
-        there = tuple(index in one.layers for one in alike)
+        there = tuple(index in setting.layers for setting in alike)
         if (alike, there) not in plans:
             plans[alike, there] = _plan(alike, there, geometry)
         weights = calibrated_masses(masses, plans[alike, there])
@@ -165,8 +165,8 @@ def _redistributed(
 def _plan(settings: Sequence[Setting], there: Sequence[bool], geometry: Baskets) -> Plan:
     """What several settings do with the masses of one geometry, in a layer that some of them leave alone."""
     each = [
-        (one.calibration.strength * calibrated, *rules_of(one.calibration))
-        for one, calibrated in zip(settings, there, strict=True)
+        (setting.calibration.strength * is_calibrated, *rules_of(setting.calibration))
+        for setting, is_calibrated in zip(settings, there, strict=True)
     ]
     numbers = torch.tensor(each).to(geometry.pooled.device, non_blocking=True)
     strength, *rules = numbers.T.view(7, 1, -1, 1, 1)  # (groups, settings, heads of a group, rows) each

