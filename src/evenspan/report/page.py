@@ -14,10 +14,9 @@ from evenspan.drawing.figure import Figure, inline
 from evenspan.formatting import listed, model_name, printable
 from evenspan.report.figures.audit import audit_figures
 from evenspan.report.figures.evaluation import evaluation_figures
-from evenspan.report.findings import subject_findings
+from evenspan.report.findings import Tile, subject_findings, tiles
 from evenspan.report.load import Material, Subject
 from evenspan.report.tables import Table, audit_tables, data_table, evaluation_table, settings_tables
-from evenspan.report.tiles import Tile, tiles
 
 
 @dataclass(frozen=True)
