@@ -6,14 +6,25 @@ import re
 
 from evenspan.cli import main
 from evenspan.demonstration import demonstrate
+from evenspan.progress import ProgressBar
 
 
-def test_demo(tmp_path, capsys) -> None:
+def test_demo(tmp_path, capsys, monkeypatch) -> None:
+    bars: list[ProgressBar] = []
+    monkeypatch.setattr(ProgressBar, "__exit__", lambda bar, *error: bars.append(bar))
     plot = tmp_path / "demo.png"
     assert main(["demo", "--documents", "12", "--tokens", "512", "--plot", str(plot), "--pooling", "last"]) == 0
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr()
     for words in ("beginning", "PSI", "encoding time, calibrated / plain", "rank of the document", "evidence: "):
-        assert words in printed
+        assert words in printed.out
+    assert [bar.description for bar in bars] == [
+        "Loading the miniature retriever",
+        "Encoding 12 documents, plain",
+        "Encoding 12 documents, calibrated",
+        "Timing plain against calibrated",
+    ]
+    assert all(bar.done == bar.total for bar in bars)
+    assert printed.err == "", "no line beside the bars"
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 

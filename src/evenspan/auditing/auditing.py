@@ -75,7 +75,7 @@ def audit(
     cut = _with_segments(documents, segments, remarks)
     order = orders(len(cut), segments, versions, seed)
     encoder = Encoder(model, prompt=document_prompt, batch_size=batch_size, unit=True, check_finite=False)
-    passes = Passes(encoder, documents, cut, order, progress=progress)
+    passes = Passes(encoder, documents, cut, order, progress)
     views, change = _views(_looks(passes, wanted, remarks), order, likeness(passes.segments), seed, remarks)
     options = {"segments": segments, "versions": versions, "batch_size": batch_size, "seed": seed}
     setting = {**_setting(model, document_prompt), "documents": len(documents), **options}

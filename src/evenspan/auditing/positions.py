@@ -37,16 +37,10 @@ def orders(documents: int, segments: int, versions: int, seed: int) -> NDArray[n
 
 @dataclass(frozen=True)
 class Effects:
-    """Everything that is estimated from similarities, for the sample and for resampled ones.
+    """Everything that is estimated from similarities, for the sample and for resampled ones."""
 
-    Attributes:
-        positions: the similarity at each position of a segment of average content.  # (1 + resamples, positions)
-        spread: the standard deviation of what content makes, inside of a document.  # (1 + resamples,)
-        documents: how many there are.
-    """
-
-    positions: Array
-    spread: Array
+    positions: Array  # the similarity at each, of a segment of average content  # (1 + resamples, positions)
+    spread: Array  # the standard deviation of what content makes, inside of a document  # (1 + resamples,)
     documents: int
 
     @property

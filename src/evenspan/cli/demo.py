@@ -49,7 +49,6 @@ def demo(
         tokens=tokens,
         seed=seed,
         progress=display.progress,
-        report=display.say,
     )
     values = {
         "pooling": pooling,

@@ -46,7 +46,7 @@ def evaluate(
     cache: str | Path | None = None,
     resamples: int = 1000,
     seed: int = 42,
-    progress: bool = True,
+    progress: bool | str = True,
 ) -> EvaluationResult:
     """Encode, search exactly, and score by position.
 
@@ -62,7 +62,7 @@ def evaluate(
         cache: folder for vectors: a run that is interrupted goes on where it stopped.
         resamples: bootstrap resamples for the 95 % intervals; 0 for none.
         seed: of the bootstrap.
-        progress: whether to show a bar.
+        progress: whether to show a bar, or its name.
 
     Example:
         >>> benchmark = load_benchmark("nanobeir")  # doctest: +SKIP
@@ -95,14 +95,14 @@ def evaluate_method(
     resampling: Resampling,
     cuts: Sequence[int] = (10,),
     *,
-    progress: bool,
+    progress: bool | str,
 ) -> EvaluationResult:
     """What `evaluate` does once its arguments are checked; several methods may share an encoder."""
     rows: list[QueryScore] = []
     vectors = documents = 0.0
     depth = min(benchmark.depth, cuts[-1])  # deeper than the last cut a ranking has no effect on any figure
-    label = f"Encoding documents and queries ({method_name(method.name)})"
-    with ProgressBar(label, _texts(benchmark), shown=progress and not isinstance(method, Bm25)) as bar:
+    label = progress if isinstance(progress, str) else f"Encoding documents and queries ({method_name(method.name)})"
+    with ProgressBar(label, _texts(benchmark), shown=bool(progress) and not isinstance(method, Bm25)) as bar:
         for collection in benchmark.collections:
             scores, per_document = _search(collection, method, encoder, depth, cuts, bar)
             vectors += per_document * len(collection.corpus)

@@ -72,7 +72,10 @@ class CalibratedEncoder(AbsEncoder):
             raise TypeError(f"{', '.join(kwargs)}: options of loading, and this model is loaded already.")
         self.model = model
         self.model_prompts = {key: text for key, text in model.prompts.items() if text is not None}
-        self.calibration = _chosen(calibration, model)
+        if isinstance(calibration, str):
+            self.calibration = None if calibration == PLAIN else Calibration.parse(calibration)
+        else:
+            self.calibration = calibration_of(model) if calibration is None else calibration
         if self.calibration is not None:
             with self._setting(PromptType.document):
                 pass  # a model that cannot be calibrated is refused now, not after the first task's data are loaded
@@ -109,14 +112,6 @@ class CalibratedEncoder(AbsEncoder):
         """
         meta = self.mteb_model_meta
         return CachedEmbeddingWrapper(self, Path(folder, meta.model_name_as_path(), str(meta.revision)))
-
-
-def _chosen(calibration: Calibration | str | None, model: SentenceTransformer) -> Calibration | None:
-    if calibration is None:
-        return calibration_of(model)
-    if isinstance(calibration, str):
-        return None if calibration == PLAIN else Calibration.parse(calibration)
-    return calibration
 
 
 def _meta(

@@ -18,16 +18,19 @@ _BOX = ("whislo", "q1", "med", "q3", "whishi")
 Side = tuple[str, str, Attention]  # its name, its colour, what it shows
 
 
-def _sides(looks: Sequence[Attention]) -> list[Side]:
-    return [(name, colour, look) for look, (name, colour, _) in zip(looks, SIDES, strict=False)]
+def attention_figures(looks: Sequence[Attention], key: str) -> list[Figure]:
+    """What the pooling token keeps for itself, and where else it looks."""
+    sides = [(name, colour, look) for look, (name, colour, _) in zip(looks, SIDES, strict=False)]
+    return [_self_mass(sides, key), _heat_map(sides, key)]
 
 
-def heat_map(looks: Sequence[Attention], key: str) -> Figure:
+def _heat_map(sides: Sequence[Side], key: str) -> Figure:
     """The mean mass of each basket, layer by layer."""
-    most = max(value for look in looks for layer in look.layers for value in layer.baskets)
-    widest = max(len(look.basket_documents) for look in looks)
-    sentences, rows = [], []
-    for name, _, look in _sides(looks):
+    most = max(value for _, _, look in sides for layer in look.layers for value in layer.baskets)
+    readers = sides[0][2].basket_documents
+    sentences, rows, panels = [], [], []
+    widest = max(len(look.basket_documents) for _, _, look in sides)
+    for name, _, look in sides:
         last = look.layers[-1]
         values = ", ".join(f"{100 * value:.1f} %" for value in last.baskets[:12])
         sentences.append(
@@ -38,21 +41,16 @@ def heat_map(looks: Sequence[Attention], key: str) -> Figure:
             for layer in look.layers
             for place, (value, documents) in enumerate(zip(layer.baskets, look.basket_documents, strict=True))
         ]
+        draw = partial(_draw_heat_map, look=look, most=most, widest=widest)
+        panels.append(Panel(name, draw, 2.2 + 0.18 * min(len(look.layers), 12)))
     return Figure(
         f"{key}-attention",
         "Where the pooling token looks",
         " ".join(sentences),
         "Mean share of its attention that the pooling token gives each basket, over the documents that have it and all "
-        f"heads. The last basket is read by {looks[0].basket_documents[-1]} of {looks[0].basket_documents[0]} documents, "
-        "and is often a short one. ● marks a calibrated layer.",
-        tuple(
-            Panel(
-                name,
-                partial(_draw_heat_map, look=look, most=most, widest=widest),
-                2.2 + 0.18 * min(len(look.layers), 12),
-            )
-            for name, _, look in _sides(looks)
-        ),
+        f"heads. The last basket is read by {readers[-1]} of {readers[0]} documents, and is often a short one. ● marks a "
+        "calibrated layer.",
+        tuple(panels),
         ("view", "layer", "calibrated", "basket", "from_token", "mass", "documents"),
         tuple(rows),
     )
@@ -87,12 +85,11 @@ def _every(look: Attention) -> int:
     return max(1, -(-len(look.layers) // 12))
 
 
-def self_mass(looks: Sequence[Attention], key: str) -> Figure:
+def _self_mass(sides: Sequence[Side], key: str) -> Figure:
     """Box plots of what the pooling token gives itself."""
-    sides = _sides(looks)
-    apart = len(looks) > 1 and len(looks[0].layers) > _MANY_LAYERS
-    panels = [(name, [(name, colour, look)]) for name, colour, look in sides] if apart else [("", sides)]
-    top = 100 * max(layer.self_mass[4] for look in looks for layer in look.layers)
+    apart = len(sides) > 1 and len(sides[0][2].layers) > _MANY_LAYERS
+    panels = [(side[0], [side]) for side in sides] if apart else [("", sides)]
+    top = 100 * max(layer.self_mass[4] for _, _, look in sides for layer in look.layers)
     sentences, rows = [], []
     for name, _, look in sides:
         high, last = max(look.layers, key=lambda layer: layer.self_mass[2]), look.layers[-1]

@@ -9,20 +9,18 @@ from typing import Any
 from evenspan.auditing.schema import AuditFigures, Representation
 from evenspan.drawing.figure import Figure, Panel
 from evenspan.formatting import interval, plain, signed
-from evenspan.report.figures.attention import SIDES, heat_map, self_mass
+from evenspan.report.figures.attention import SIDES, attention_figures
 
 
 def audit_figures(audit: AuditFigures, key: str) -> list[Figure]:
     """Every figure that the audit has the data for."""
-    views = [audit.plain, *([audit.calibrated] if audit.calibrated else [])]
+    views = [view for view in (audit.plain, audit.calibrated) if view]
     shapes = [view.representation for view in views if view.representation]
     looks = [view.attention for view in views if view.attention]
-    figures = []
-    if audit.plain.representation:  # what is drawn first is called plain
-        figures.append(_representation(shapes, key))
-    if audit.plain.attention:
-        figures += [self_mass(looks, key), heat_map(looks, key)]
-    return figures
+    figures = (
+        [_representation(shapes, key)] if audit.plain.representation else []
+    )  # what is drawn first is called plain
+    return figures + (attention_figures(looks, key) if audit.plain.attention else [])
 
 
 def _representation(shapes: Sequence[Representation], key: str) -> Figure:
