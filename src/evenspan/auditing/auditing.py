@@ -112,10 +112,8 @@ def _with_segments(documents: Sequence[MeasuredDocument], segments: int, notes: 
             "how positions are reflected. On short texts there is little for a position to be late in."
         )
         return []
-    if len(cut) < len(documents):
-        notes.append(
-            f"{len(documents) - len(cut)} documents are too short for segments, and not in the representation."
-        )
+    if short := len(documents) - len(cut):
+        notes.append(f"{short} documents are too short for segments, and not in the representation.")
     return cut
 
 

@@ -124,10 +124,8 @@ def sample_texts(
         for number, text in enumerate(texts)
         if isinstance(text, str) and text.strip() and _storable(text) == text
     ]
-    if len(usable) < len(texts):
-        notes.append(
-            f"{len(texts) - len(usable)} of {len(texts)} texts are empty, no text, or not UTF-8, and were left out."
-        )
+    if left_out := len(texts) - len(usable):
+        notes.append(f"{left_out} of {len(texts)} texts are empty, no text, or not UTF-8, and were left out.")
     if not usable:
         raise ValueError("There is no text to look at: texts must hold at least one document.")
     if sample is not None and sample < len(usable):

@@ -36,9 +36,9 @@ def audit_tables(audit: Audit) -> list[Table]:
     cut = audit.truncation
     rows = [
         ("documents", count(cut.documents), ""),
-        ("of them cut", f"{count(cut.cut)} ({share(cut.cut, cut.documents)})", ""),
+        ("of them cut", _part(cut.cut, cut.documents), ""),
         ("tokens", count(cut.tokens), ""),
-        ("of them never read", f"{count(cut.unread)} ({share(cut.unread, cut.tokens)})", ""),
+        ("of them never read", _part(cut.unread, cut.tokens), ""),
         ("tokens of a document that are read", count(cut.room), ""),
     ]
     before, after = (_shape(shape) for shape in audit.representations)
@@ -49,14 +49,17 @@ def audit_tables(audit: Audit) -> list[Table]:
     header = ("figure", "plain", "calibrated")[:columns]
     tables = [Table("Figures of the audit, with 95 % intervals", header, [row[:columns] for row in rows])]
     if cut.worst:
-        lost = [f"{count(document.unread)} ({share(document.unread, document.tokens)})" for document in cut.worst]
         worst = [
-            (document.name, count(document.tokens), part, document.opening)
-            for document, part in zip(cut.worst, lost, strict=True)
+            (document.name, count(document.tokens), _part(document.unread, document.tokens), document.opening)
+            for document in cut.worst
         ]
         header = ("document", "tokens", "never read", "begins with")
         tables.append(Table("Documents that lose most", header, worst, kind="texts"))
     return tables
+
+
+def _part(part: int, whole: int) -> str:
+    return f"{count(part)} ({share(part, whole)})"
 
 
 def _shape(shape: Representation | None) -> dict[str, str]:
