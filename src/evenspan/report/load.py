@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ HOW = (
     "`evenspan sweep MODEL --benchmark NAME --output DIR` write what a report is made of"
 )
 _COMPANIONS = ("run.json", "comparison.json")  # written beside results, and no results themselves
-_NATURAL = {"beginning": 0, "middle": 1, "end": 2}
 # Results that agree in these are of the same queries and the same model, so that their figures can stand side by side.
 _SAME = (
     "model",
@@ -138,19 +136,13 @@ def _read(path: Path) -> Audit | EvaluationResult:
         raise _ForeignFileError("neither an audit nor the result of an evaluation")
     result = EvaluationResult.from_dict(values)
     _check_numbers([result.ndcg, result.recall, *(group.ndcg for group in result.groups.values())])
-    # In JSON the groups are in alphabetical order, which would put the end before the middle.
-    return replace(result, groups={name: result.groups[name] for name in sorted(result.groups, key=_place)})
+    return result
 
 
 def _check_numbers(values: Iterable[object]) -> None:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise TypeError(f"{value!r} stands where a number should")
-
-
-def _place(name: str) -> tuple[int, list[tuple[int, str]]]:
-    parts = [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
-    return _NATURAL.get(name, len(_NATURAL)), parts
 
 
 def _damage(error: Exception) -> str:
