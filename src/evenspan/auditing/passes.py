@@ -48,7 +48,7 @@ class Passes:
         Returns what their pooling tokens look at, and the similarity of the segment at each position with the whole, NaN
         for a document whose vectors are not finite.
         """
-        model, observer = self.encoder.model, None
+        segments, model, observer = self.segments, self.encoder.model, None
         try:
             observer = Observer(model, calibration, basket_size)
         except (TypeError, UnsupportedModelError) as error:
@@ -66,7 +66,7 @@ class Passes:
         similarities = np.zeros(self.order.shape)
         if self.cut:
             vectors = np.stack(whole, axis=1).astype(np.float64)  # (documents, versions, dimensions)
-            by_segment = np.einsum("dvx,dsx->dvs", vectors, self.segments.astype(np.float64))
+            by_segment = np.einsum("dvx,dsx->dvs", vectors, segments.astype(np.float64))
             similarities = np.take_along_axis(by_segment, self.order, axis=2)
         return None if observer is None else observer.attention(), similarities
 
