@@ -14,10 +14,8 @@ import torch
 
 from evenspan import Calibration
 from evenspan.core.baskets import Baskets
-from evenspan.core.redistribute import rules_of
-from evenspan.core.rows import calibrated_rows, pooled_query
+from evenspan.core.rows import calibrated_rows, fused_rows, pooled_query
 from evenspan.core.triton.geometry import launch as geometry
-from evenspan.core.triton.rows import launch
 
 warnings.filterwarnings("ignore")  # the interpreter computes with infinities as numpy does, and says so
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -80,14 +78,14 @@ def check(number: int, layout: str, pooling: str, dtype: torch.dtype) -> None:
     )
     setting = SETTINGS[number % len(SETTINGS)]
     softcap = 15.0 if number % 3 == 0 else None
-    arguments = (baskets.geometry, (setting.strength, *rules_of(setting)), size**-0.5, softcap)
+    arguments = (baskets, setting, size**-0.5, softcap)
     query_rows = pooled_query(query, baskets)
-    expected = reference(query_rows, key, value, baskets, setting, size**-0.5, softcap)
-    got = launch(query_rows.unsqueeze(2), key, value, *arguments, None).squeeze(1)
+    expected = reference(query_rows, key, value, *arguments)
+    got = fused_rows(query_rows.unsqueeze(2), key, value, *arguments).squeeze(1)
     exist = torch.tensor(lengths, device=DEVICE) > 0  # a text without tokens has no row that anyone would read
     compare(got[exist], expected[exist], f"rows of case {number}: {layout} {pooling} {dtype} {setting}")
     plain = torch.randn(rows, columns, heads, size, device=DEVICE).to(dtype)
-    got = launch(query, key, value, *arguments, plain.clone())
+    got = fused_rows(query, key, value, *arguments, plain.clone())
     flat, before = got.flatten(0, 1), plain.flatten(0, 1)
     active = baskets.pooled[baskets.active]
     compare(flat[active], expected[baskets.active], f"written rows of case {number}")

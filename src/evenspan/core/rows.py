@@ -11,7 +11,7 @@ from torch import Tensor
 from evenspan.calibration import Calibration
 from evenspan.core.baskets import Baskets
 from evenspan.core.redistribute import basket_log_masses, redistribute, rules_of, spread
-from evenspan.core.triton import fused_rows, fuses
+from evenspan.core.triton import fuses
 
 
 def calibrated_rows(
@@ -28,8 +28,7 @@ def calibrated_rows(
     Rows that are too short to be calibrated get what they always get.
     """
     if fuses(query, key, value):
-        rules = (calibration.strength, *rules_of(calibration))
-        return fused_rows(query.unsqueeze(2), key, value, baskets.geometry, rules, scale, softcap).squeeze(1)
+        return fused_rows(query.unsqueeze(2), key, value, baskets, calibration, scale, softcap).squeeze(1)
     with torch.autocast(query.device.type, enabled=False):  # float32 means float32
         weights = redistribute(pooled_scores(query, key, baskets, scale, softcap), baskets, calibration)
         return weighted_values(weights, value, baskets).to(query.dtype)
@@ -47,8 +46,7 @@ def replace_rows(
 ) -> Tensor:
     """An attention output with the rows of active sequences calibrated; the others keep theirs, bit for bit."""
     if fuses(query, key, value) and output.dtype == query.dtype and output.stride(-1) == 1:
-        rules = (calibration.strength, *rules_of(calibration))
-        return fused_rows(query, key, value, baskets.geometry, rules, scale, softcap, output)
+        return fused_rows(query, key, value, baskets, calibration, scale, softcap, output)
     rows = calibrated_rows(pooled_query(query, baskets), key, value, baskets, calibration, scale, softcap)
     flat = output.reshape(-1, *output.shape[2:])  # (batch * queries, heads, head_dim)
     # A packed text without tokens has another text's position, where that text's row must stand.
@@ -60,6 +58,23 @@ def replace_rows(
     else:
         flat.index_copy_(0, baskets.pooled, chosen)
     return flat.view(output.shape)
+
+
+def fused_rows(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    baskets: Baskets,
+    calibration: Calibration,
+    scale: float,
+    softcap: float | None,
+    output: Tensor | None = None,
+) -> Tensor:
+    """The calibrated rows by the fused kernels: over those of `output`, or by themselves."""
+    from evenspan.core.triton.rows import launch
+
+    rules = (calibration.strength, *rules_of(calibration))
+    return launch(query, key, value, baskets.geometry, rules, scale, softcap, output)
 
 
 def plain_rows(scores: Tensor, value: Tensor, baskets: Baskets) -> Tensor:

@@ -10,12 +10,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-_HUB_OPTIONS = {
-    "token": "token",
-    "cache_folder": "cache_dir",
-    "revision": "revision",
-    "local_files_only": "local_files_only",
-}
+_HUB_OPTIONS = ("token", "cache_dir", "revision", "local_files_only")
 # Everything a model needs and nothing that runs code or is pickled.
 _DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "README.md"]
 # One of them says what kind of model a folder holds.
@@ -32,9 +27,8 @@ class ModelFiles:
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self.name = name
         self.is_local = os.path.isdir(name)
-        self._hub = {_HUB_OPTIONS[option]: options[option] for option in _HUB_OPTIONS if option in options}
-        if self._hub.get("cache_dir") is None:
-            self._hub["cache_dir"] = os.getenv("SENTENCE_TRANSFORMERS_HOME")
+        cache = options.get("cache_folder") or os.getenv("SENTENCE_TRANSFORMERS_HOME")
+        self._hub = {name: value for name, value in {**options, "cache_dir": cache}.items() if name in _HUB_OPTIONS}
         self._fetched: dict[str, Path | None] = {}
         if not self.is_local:
             self._find_on_hub()
@@ -59,9 +53,8 @@ class ModelFiles:
         if listed is None:
             return None
         for entry in listed or [{}]:
-            missing = [
-                key for key in ("path", "type") if not (isinstance(entry, dict) and isinstance(entry.get(key), str))
-            ]
+            named = entry if isinstance(entry, dict) else {}
+            missing = [key for key in ("path", "type") if not isinstance(named.get(key), str)]
             if missing:
                 raise ValueError(
                     f"{self.path('modules.json')} names a module without {' and '.join(missing)}: save or download the "
@@ -103,24 +96,18 @@ class ModelFiles:
         )
 
     def _fetch(self, file: str) -> Path | None:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import (
-            EntryNotFoundError,
-            HFValidationError,
-            LocalEntryNotFoundError,
-            RepositoryNotFoundError,
-        )
+        from huggingface_hub import errors, hf_hub_download
 
         try:
             return Path(hf_hub_download(self.name, file, **self._hub))
-        except HFValidationError:
+        except errors.HFValidationError:
             raise FileNotFoundError(
                 f"There is no model folder {self.name!r}, and it is no name on the hub either."
             ) from None
-        except LocalEntryNotFoundError:
+        except errors.LocalEntryNotFoundError:
             self._hub["local_files_only"] = True  # without a connection, ask once and not for every file
             return None
-        except (EntryNotFoundError, RepositoryNotFoundError):
+        except (errors.EntryNotFoundError, errors.RepositoryNotFoundError):
             return None
 
 

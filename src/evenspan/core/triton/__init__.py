@@ -1,6 +1,6 @@
-"""The geometry of a batch and its pooled rows, fused. `fuses…` say whether tensors can be computed here.
+"""The geometry of a batch (`geometry`) and its pooled rows (`rows`), fused. `fuses…` say for which tensors.
 
-Nothing here knows what a basket means: tensors and numbers come in, tensors go out.
+Nothing here knows what a basket means: tensors and numbers come in, tensors go out. Triton is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -32,22 +32,6 @@ def fuses(query: Tensor, key: Tensor, value: Tensor) -> bool:
         and not (torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad))
         and _works_on(key.device)
     )
-
-
-def fused_rows(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    geometry: Geometry,
-    rules: tuple[float, ...],
-    scale: float,
-    softcap: float | None = None,
-    output: Tensor | None = None,
-) -> Tensor:
-    """The pooled rows in two launches: over those of `output`, or by themselves (see `rows.launch`)."""
-    from evenspan.core.triton.rows import launch  # Triton is imported when it is needed
-
-    return launch(query, key, value, geometry, rules, scale, softcap, output)
 
 
 def fuses_geometry(layout: Tensor) -> bool:
