@@ -195,7 +195,7 @@ CASES: list[tuple[object, ...]] = [
     ("DEMO --plot plot", 2, "must end in .png, .svg, .pdf"),
     ("REPORT -o @/folder", 2, "is a folder: name a file, such as"),
     ("REPORT -o @/corpus.jsonl", 2, "is there and no page"),
-    ("REPORT -o @/corpus.jsonl/page.html", 2, "corpus.jsonl is no folder"),
+    ("REPORT -o @/corpus.jsonl/page.html", 2, "corpus.jsonl is a file where a folder is needed"),
     *[
         (f"{command} @/model --benchmark @/beir --cache @/corpus.jsonl", 2, "--cache, or keep them in memory with --no-cache")
         for command in ("evaluate", "sweep", "tune")
@@ -339,8 +339,8 @@ CASES: list[tuple[object, ...]] = [
         for name in ("garbage.json", "garbage.bin", "result_broken.json")
     ],
     # The paper's tables
-    ("REPRODUCE --path nowhere", 2, "--path: nowhere is no folder"),
-    ("REPRODUCE --path @/corpus.jsonl", 2, "is no folder"),
+    ("REPRODUCE --path nowhere", 2, "--path: there is no folder nowhere"),
+    ("REPRODUCE --path @/corpus.jsonl", 2, "--path: there is no folder"),
     ("REPRODUCE --path @/folder", 2, "has no model 'model'; it has"),
     ("REPRODUCE --path @/folder --paper-model gpt", 2, "has no model 'gpt'"),
     # Models

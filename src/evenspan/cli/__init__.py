@@ -11,15 +11,38 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from evenspan import __version__
+from evenspan.cli import audit, cache, demo, evaluate, index, inspect, report, reproduce, search, sweep, tune
 from evenspan.cli.messages import is_expected, message, one_line, unexpected
+from evenspan.cli.options import expanded
 from evenspan.cli.parsing import BadOptionError
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # newer releases of typer have a click of their own
 _CLOSED_PIPE = 141  # as shells report programs that die of one
+
+# Plain help and no tracebacks of typer's own: rich would take longer to import than most commands need to answer.
+app = typer.Typer(name="evenspan", rich_markup_mode=None, pretty_exceptions_enable=False)
+for module in (demo, inspect, audit, index, search, evaluate, sweep, tune, report, reproduce, cache):
+    command = getattr(module, module.__name__.rpartition(".")[2])
+    app.command(epilog=getattr(module, "EPILOG", None))(expanded(command))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"evenspan {__version__}")
+        raise typer.Exit
+
+
+_Version = typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+
+
+@app.callback()
+def evenspan(version: Annotated[bool, _Version] = False) -> None:
+    """Position-fair dense retrieval: attention calibration for the embedding model you already use."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("evenspan: interrupted", file=sys.stderr)
             return 130
         except BrokenPipeError:  # whoever reads has read enough
-            _discard_output()
+            with contextlib.suppress(OSError, ValueError):  # nothing is written on exit to a pipe that is closed
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _CLOSED_PIPE
         except Exception as error:
             return _report(error, given)
@@ -68,13 +92,13 @@ def _report(error: Exception, given: list[str]) -> int:
     command = _command(given)
     if "--debug" in given:
         traceback.print_exception(error)
+    status = 2
     if isinstance(error, _USAGE_ERROR):
         where = "evenspan" if command is None else f"evenspan {given[0]}"
-        text, status = f"{one_line(error.format_message()).rstrip('.')}. See {where} --help.", 2
+        text = f"{one_line(error.format_message()).rstrip('.')}. See {where} --help."
     elif isinstance(error, BadOptionError) or is_expected(error):
-        options = getattr(command, "params", ())
-        flags = {option.name: option.opts[0] for option in options if option.opts[0].startswith("-")}
-        text, status = message(error, flags), 2
+        options = [option for option in getattr(command, "params", ()) if option.opts[0].startswith("-")]
+        text = message(error, {option.name: option.opts[0] for option in options})
     else:
         text, status = unexpected(error), 1
     print(f"evenspan: {text}", file=sys.stderr)
@@ -83,8 +107,6 @@ def _report(error: Exception, given: list[str]) -> int:
 
 @functools.cache
 def _root() -> Any:
-    from evenspan.cli.app import app
-
     return typer.main.get_command(app)
 
 
@@ -114,9 +136,3 @@ def _remarks(*, quiet: bool, debug: bool) -> Iterator[None]:
 
 def _show_warning(text: Warning | str, *_: object) -> None:
     print(f"evenspan: warning: {one_line(str(text))}", file=sys.stderr)
-
-
-def _discard_output() -> None:
-    """Let nothing be written on exit to a pipe that is closed."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import sys
+from typing import TYPE_CHECKING, Any
 
-from evenspan.cli.display import quiet_libraries
 from evenspan.cli.parsing import BadOptionError
 
 if TYPE_CHECKING:
@@ -33,3 +34,18 @@ def check_device(device: str | None) -> None:
         raise BadOptionError(
             f"--device {device}: PyTorch cannot compute there ({reason}). Leave --device out for the best there is, or say cpu."
         ) from error
+
+
+def quiet_libraries() -> None:
+    """Silence the load reports and bars of other libraries, which would drown a command's own output."""
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    from huggingface_hub.utils import logging as hub
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+    from transformers.utils import logging as transformers
+
+    for log in (hub, transformers):
+        silence: Any = log
+        silence.set_verbosity_error()
+    silence.disable_progress_bar()
+    if not sys.stderr.isatty():
+        disable_progress_bars()

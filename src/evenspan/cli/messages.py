@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import evenspan
+from evenspan.formatting import tame
 
 _HOME = str(Path(evenspan.__file__).parent)
 _LONGEST = 200  # of a value, in characters
@@ -15,24 +16,18 @@ _VALUE = re.compile(rf"'[^'\n]{{{_LONGEST},}}'|\S{{{_LONGEST},}}")
 # What the library says, and what the command line calls it.
 _PHRASES = {
     r" \(replace=True\)": "",
-    r"\bmodel=…": "--model",
     r"\bpath=DIR \(on the command line: (--option path=DIR)\)": r"\1",
     r"`path` names": "the option path names",
-    r"\bengine='ray'": "--engine ray",
-    r"\btable=(?=')": "--table ",
-    r"\baddress and workers\b": "--address and --workers",
-    r", or None for all documents": "",
+    r"^An address and a number of workers are for the engine 'ray'\.": "--address and --workers are for --engine ray: "
+    "add it, or leave them out.",
+    r"\b(With engine='ray'|The engine 'ray')": "--engine ray",
+    r"^The table '.*' is for PostgreSQL": "--table is for PostgreSQL",
     r"\badd a format\b": "add --format",
     r"\bsay with a format or a pattern\b": "say with --format or a pattern",
     r"\bsay which format it is\b": "say with --format what they hold",
     r"\bnot True\b": "not true",
     r"\bnot False\b": "not false",
     r"\bnot str\b": "not text",
-    r", see Calibration\.parse": "",
-    r"\bmax_rejects\b": "--max-rejects",
-    r"\bid_field\b": "--id",
-    r"\bkeep_text\b": "--no-text",
-    r"\bsource_format\b": "--format",
 }
 
 
@@ -63,7 +58,7 @@ def message(error: BaseException, flags: Mapping[str, str]) -> str:
         if "_" in name:
             text = re.sub(rf"(?<![\w./'\"-]){name}(?![\w./'\"-])", flag, text)
     if "\n  " in text and _is_ours(error):  # a list with its lines set in, such as two settings side by side
-        return printable(_shortened(text))
+        return tame(_shortened(text))
     return one_line(text)
 
 
@@ -75,12 +70,7 @@ def unexpected(error: BaseException) -> str:
 
 def one_line(text: str) -> str:
     """A text in a line, with long values cut, and nothing in it that would steer the terminal."""
-    return printable(_shortened(" ".join(text.split())))
-
-
-def printable(text: str) -> str:
-    """Text from anywhere, without what would steer the terminal."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t " else "�" for letter in text)
+    return tame(_shortened(" ".join(text.split())))
 
 
 def _shortened(text: str) -> str:
