@@ -1,9 +1,6 @@
 """The `evenspan` command."""
 
-from __future__ import annotations
-
 import contextlib
-import functools
 import io
 import logging
 import os
@@ -45,6 +42,9 @@ def evenspan(version: Annotated[bool, _Version] = False) -> None:
     """Position-fair dense retrieval: attention calibration for the embedding model you already use."""
 
 
+_ROOT: Any = typer.main.get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
@@ -70,15 +70,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     """Parse the command line and run its command; without one, show the help as a hint."""
     if "_EVENSPAN_COMPLETE" in os.environ:  # a shell that asks for completions
-        _root().main(given, prog_name="evenspan")
+        _ROOT.main(given, prog_name="evenspan")
     if any("\0" in argument for argument in given):
         raise BadOptionError("An argument holds a NUL character, which no name and no text may hold.")
     try:
         command = _command(given)
         if command is None:
-            context = _root().make_context("evenspan", list(given) or ["--help"])
+            context = _ROOT.make_context("evenspan", list(given) or ["--help"])
         else:  # not through the root, whose options cost an import that most command lines do not need
-            parent = _root().context_class(_root(), info_name="evenspan")
+            parent = _ROOT.context_class(_ROOT, info_name="evenspan")
             context = command.make_context(given[0], given[1:], parent=parent)
         with context:
             context.command.invoke(context)
@@ -89,30 +89,24 @@ def _run(given: list[str]) -> int:
 
 def _report(error: Exception, given: list[str]) -> int:
     """Say what went wrong, in a line."""
-    command = _command(given)
+    command, status = _command(given), 2
     if "--debug" in given:
         traceback.print_exception(error)
-    status = 2
-    if isinstance(error, _USAGE_ERROR):
-        where = "evenspan" if command is None else f"evenspan {given[0]}"
-        text = f"{one_line(error.format_message()).rstrip('.')}. See {where} --help."
-    elif isinstance(error, BadOptionError) or is_expected(error):
+    if isinstance(error, BadOptionError) or is_expected(error):
         options = [option for option in getattr(command, "params", ()) if option.opts[0].startswith("-")]
         text = message(error, {option.name: option.opts[0] for option in options})
+    elif isinstance(error, _USAGE_ERROR):
+        where = "evenspan" if command is None else f"evenspan {given[0]}"
+        text = f"{one_line(error.format_message()).rstrip('.')}. See {where} --help."
     else:
         text, status = unexpected(error), 1
     print(f"evenspan: {text}", file=sys.stderr)
     return status
 
 
-@functools.cache
-def _root() -> Any:
-    return typer.main.get_command(app)
-
-
 def _command(given: list[str]) -> Any:
     """The command that a command line begins with, None without one."""
-    return _root().commands.get(given[0]) if given else None
+    return _ROOT.commands.get(given[0]) if given else None
 
 
 @contextlib.contextmanager
@@ -123,7 +117,7 @@ def _remarks(*, quiet: bool, debug: bool) -> Iterator[None]:
     with warnings.catch_warnings():
         if quiet:
             warnings.simplefilter("ignore")
-        warnings.showwarning = _show_warning  # type: ignore[assignment]
+        warnings.showwarning = lambda text, *_: print(f"evenspan: warning: {one_line(str(text))}", file=sys.stderr)
         if debug:
             logger.addHandler(handler)
             logger.setLevel(logging.DEBUG)
@@ -132,7 +126,3 @@ def _remarks(*, quiet: bool, debug: bool) -> Iterator[None]:
         finally:
             logger.removeHandler(handler)
             logger.setLevel(level)
-
-
-def _show_warning(text: Warning | str, *_: object) -> None:
-    print(f"evenspan: warning: {one_line(str(text))}", file=sys.stderr)

@@ -1,45 +1,31 @@
 """`evenspan audit`: what a model makes of each part of your documents, without labels."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from evenspan.calibration import Calibration
-from evenspan.cli import parsing
+from evenspan.cli import options, parsing
 from evenspan.cli.loading import load_model
-from evenspan.cli.options import (
-    SOURCE,
-    BatchSize,
-    CalibrationOrNone,
-    Device,
-    DocumentPrompt,
-    Model,
-    OutputFolder,
-    Seed,
-    SourceFormat,
-)
 from evenspan.cli.output import Display, made
-from evenspan.cli.parsing import number, parameter
+from evenspan.cli.parsing import number, option
 
-_FIELD = "The field that holds the text (default: text, or the only one there is)."
 _VERSIONS = "How many random orders of its segments each document is encoded in; more help where documents are few."
 
 
 def audit(
     *,
-    model: Model,
-    texts: Annotated[str, parameter("--texts", SOURCE, "FILE|DIR", parsing.given)],
-    source_format: SourceFormat = None,
-    field: Annotated[str | None, parameter("--field", _FIELD, "NAME", parsing.text)] = None,
-    sample: Annotated[int, number("--sample", "How many documents to look at, drawn at random.")] = 1000,
-    calibration: CalibrationOrNone = None,
-    segments: Annotated[int, number("--segments", "How many parts a document is cut into.", 2)] = 5,
-    versions: Annotated[int, number("--versions", _VERSIONS)] = 1,
-    document_prompt: DocumentPrompt = None,
-    batch_size: BatchSize = 32,
-    device: Device = None,
-    seed: Seed = 42,
-    output: OutputFolder = None,
+    model: options.Model,
+    texts: Annotated[str, option(options.SOURCE, "FILE|DIR", parsing.given)],
+    source_format: options.SourceFormat = None,
+    field: Annotated[str | None, option("The field of the text (default: text, or the only one).")] = None,
+    sample: Annotated[int, number("How many documents to look at, drawn at random.")] = 1000,
+    calibration: options.CalibrationOrNone = None,
+    segments: Annotated[int, number("How many parts a document is cut into.", 2)] = 5,
+    versions: Annotated[int, number(_VERSIONS)] = 1,
+    document_prompt: options.DocumentPrompt = None,
+    batch_size: options.BatchSize = 32,
+    device: options.Device = None,
+    seed: options.Seed = 42,
+    output: options.OutputFolder = None,
     display: Display,
 ) -> None:
     """See which parts of your documents a model neglects. No labels needed.
@@ -75,7 +61,7 @@ def audit(
         document_prompt=document_prompt,
         batch_size=batch_size,
         seed=seed,
-        progress=display.progress,
+        progress=not display.quiet,
         notes=notes,
     )
     if output is not None:

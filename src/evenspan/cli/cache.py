@@ -1,7 +1,5 @@
 """`evenspan cache`: the vectors that evaluations keep, shown and cleared."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -15,18 +13,17 @@ import typer
 
 from evenspan.cli.options import CACHE, default_cache
 from evenspan.cli.output import Display
-from evenspan.cli.parsing import BadOptionError, number, parameter, present_folder
+from evenspan.cli.parsing import BadOptionError, number, option, present_folder
 
 _ENTRY, _PART = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
 _SETTING = "setting.json"
-_Days = Annotated[int | None, number("--older-than", "Only entries that nothing was added to for N days.", 0)]
 
 
 def cache(
     *,
-    folder: Annotated[Path | None, parameter("--cache", CACHE, "DIR", present_folder)] = None,
+    folder: Annotated[Path | None, option(CACHE, "DIR", present_folder, "--cache")] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Delete the entries instead of showing them.")] = False,
-    older_than: _Days = None,
+    older_than: Annotated[int | None, number("Only entries that nothing was added to for N days.", 0)] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Clear without asking.")] = False,
     display: Display,
 ) -> None:
@@ -44,16 +41,14 @@ def cache(
     summary = f"{len(entries):,} {'entry' if len(entries) == 1 else 'entries'}, {decimal(size)}"
     values = {"folder": str(place), "size": size, "cleared": clear, "entries": entries}
     if not clear:
-        rows = [
-            (entry["model"], entry["method"], entry["role"], decimal(entry["size"]), entry["changed"])
+        rows = [["model", "method", "of", "size", "changed"], ["---"] * 5]
+        rows += [
+            [entry["model"], entry["method"], entry["role"], decimal(entry["size"]), entry["changed"]]
             for entry in entries
         ]
-        rows.insert(0, ("model", "method", "of", "size", "changed"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)) for row in rows]
-        table = [f"| {' | '.join(row)} |" for row in (rows[0], ["---"] * len(widths), *rows[1:])]
-        text, markdown = ("\n".join([*shown, ""]) if entries else "" for shown in (lines, table))
-        display.show(f"{text}{place}: {summary}", values, f"{markdown}\n{place}: {summary}")
+        lines = "\n".join("\t".join(row) for row in (rows[0], *rows[2:]))
+        markdown = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        display.show(f"{lines}\n{place}: {summary}", values, f"{markdown}\n\n{place}: {summary}")
         return
     if entries and not yes:
         if not sys.stdin.isatty():
@@ -67,12 +62,10 @@ def cache(
 
 def _entries(place: Path) -> list[tuple[float, dict[str, Any]]]:
     """When an entry of a cache was changed, and what it holds, the newest first; what is none, nobody deletes."""
-    folders = [
-        path for path in (place.iterdir() if place.is_dir() else ()) if path.is_dir() and _ENTRY.fullmatch(path.name)
-    ]
     entries = []
-    for folder in folders:
-        if not all(child.name.startswith(_SETTING) or _PART.fullmatch(child.name) for child in folder.iterdir()):
+    for folder in place.glob("*/"):
+        parts = [child.name for child in folder.iterdir() if not child.name.startswith(_SETTING)]
+        if not (_ENTRY.fullmatch(folder.name) and all(map(_PART.fullmatch, parts))):
             continue
         files = [path.stat() for path in folder.rglob("*") if path.is_file()]
         changed = max((file.st_mtime for file in files), default=folder.stat().st_mtime)

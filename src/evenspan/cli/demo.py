@@ -1,7 +1,5 @@
 """`evenspan demo`: the bias and its cure, on this machine, without a download."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -11,10 +9,8 @@ from evenspan.calibration import Calibration
 from evenspan.cli.loading import quiet_libraries
 from evenspan.cli.options import OneCalibration, Seed
 from evenspan.cli.output import Display
-from evenspan.cli.parsing import choice, new_file, number, parameter
+from evenspan.cli.parsing import choice, new_file, number, option
 from evenspan.errors import require_extra
-
-_POOLING = "Which miniature: one that pools the first token, or one that pools the last."
 
 
 def _image(words: str) -> Path:
@@ -32,12 +28,12 @@ def _image(words: str) -> Path:
 
 def demo(
     *,
-    pooling: Annotated[Any, choice("--pooling", _POOLING, "cls", "last")] = "cls",
+    pooling: Annotated[Any, choice("A miniature that pools the first token, or the last.", "cls|last")] = "cls",
     calibration: OneCalibration = Calibration(),
-    documents: Annotated[int, number("--documents", "How many documents are generated.", 3)] = 36,
-    tokens: Annotated[int, number("--tokens", "How long a document is, about.", 512, 8192)] = 600,
+    documents: Annotated[int, number("How many documents are generated.", 3)] = 36,
+    tokens: Annotated[int, number("How long a document is, about.", 512, 8192)] = 600,
     seed: Seed = 0,
-    plot: Annotated[Path | None, parameter("--plot", "Also draw nDCG@10 by position.", "FILE.png", _image)] = None,
+    plot: Annotated[Path | None, option("Also draw nDCG@10 by position.", "FILE.png", _image)] = None,
     display: Display,
 ) -> None:
     """See the bias and its cure in two minutes.
@@ -55,7 +51,7 @@ def demo(
         documents=documents,
         tokens=tokens,
         seed=seed,
-        progress=display.progress,
+        progress=not display.quiet,
         report=display.say,
     )
     values = {

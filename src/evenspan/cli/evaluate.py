@@ -1,36 +1,30 @@
 """`evenspan evaluate`: what calibration does to each position, on a model and a benchmark."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any
 
 import typer
 
 from evenspan.calibration import Calibration
-from evenspan.cli import parsing
 from evenspan.cli.options import Calibrations, Data, Encoding, OutputFolder, SegmentEmbedder
 from evenspan.cli.output import Display, made
-from evenspan.cli.parsing import number, parameter, share
+from evenspan.cli.parsing import number, option, share
 
 _BASELINE = "segment-average, window-average, late-chunking, chunks-max or bm25. May be repeated."
 _MODULES = {"bm25": "bm25s", "segment-average": "chonkie"}  # what a baseline needs
 _TITLE = "Put each document's title in front of its text, in a folder in BEIR layout."
-_WINDOW = "Tokens in a window of the baselines (default: 256, or what fits the model)."
 
 
 def evaluate(
     *,
     data: Data,
     calibration: Calibrations = None,
-    baseline: Annotated[list[str] | None, parameter("--baseline", _BASELINE, "NAME", parsing.text)] = None,
-    window: Annotated[int | None, number("--window", _WINDOW)] = None,
+    baseline: Annotated[list[str] | None, option(_BASELINE)] = None,
+    window: Annotated[int | None, number("Tokens in a window of the baselines (default: 256, or what fits).")] = None,
     segment_embedder: SegmentEmbedder = None,
-    segment_threshold: Annotated[
-        float, share("--segment-threshold", "For segment-average: of Chonkie's chunker.")
-    ] = 0.8,
+    segment_threshold: Annotated[float, share("For segment-average: of Chonkie's chunker.")] = 0.8,
     title: Annotated[bool, typer.Option("--title", help=_TITLE)] = False,
-    cut: Annotated[list[int] | None, number("--cut", "Another cut for nDCG and recall. May be repeated.")] = None,
+    cut: Annotated[list[int] | None, number("Another cut for nDCG and recall. May be repeated.")] = None,
     output: OutputFolder = None,
     encoding: Encoding,
     display: Display,
@@ -43,7 +37,7 @@ def evaluate(
     """
     names = [name for name in baseline or () if name != "none"]
     data.require("Evaluation", *(_MODULES[name] for name in names if name in _MODULES))
-    options = {"cuts": (10, *(cut or ())), "progress": display.progress, **encoding.arguments()}
+    options = {"cuts": (10, *(cut or ())), "progress": not display.quiet, **encoding.arguments()}
     from evenspan.evaluation import compare, methods
     from evenspan.evaluation import evaluate as run
     from evenspan.evaluation.scores import file_name

@@ -1,7 +1,5 @@
 """`evenspan inspect`: can this model be calibrated, and where."""
 
-from __future__ import annotations
-
 import typer
 
 from evenspan.calibration import Calibration

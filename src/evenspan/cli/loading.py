@@ -1,7 +1,5 @@
 """Models for commands."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,13 +10,13 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
-def load_model(name: str, device: str | None = None) -> SentenceTransformer:
+def load_model(name: str, device: str | None = None) -> "SentenceTransformer":
     """The model of a name, on a device that is there."""
     from evenspan.models.loading import load
 
     quiet_libraries()
     check_device(device)
-    return load(name, **({} if device is None else {"device": device}))
+    return load(name, device=device)
 
 
 def check_device(device: str | None) -> None:

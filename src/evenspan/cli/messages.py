@@ -1,7 +1,5 @@
 """Errors as a command says them: one line, no long values, and the words of the command line, not of Python."""
 
-from __future__ import annotations
-
 import re
 import traceback
 from collections.abc import Mapping
@@ -18,9 +16,8 @@ _PHRASES = {
     r" \(replace=True\)": "",
     r"\bpath=DIR \(on the command line: (--option path=DIR)\)": r"\1",
     r"`path` names": "the option path names",
-    r"^An address and a number of workers are for the engine 'ray'\.": "--address and --workers are for --engine ray: "
-    "add it, or leave them out.",
-    r"\b(With engine='ray'|The engine 'ray')": "--engine ray",
+    r"^An address and a number of workers\b": "--address and --workers",
+    r"\b([Tt]he engine 'ray'|engine='ray')": "--engine ray",
     r"^The table '.*' is for PostgreSQL": "--table is for PostgreSQL",
     r"\badd a format\b": "add --format",
     r"\bsay with a format or a pattern\b": "say with --format or a pattern",
@@ -39,9 +36,7 @@ def is_expected(error: BaseException) -> bool:
     """
     if isinstance(error, (ImportError, OSError, RuntimeError)):
         return not isinstance(error, (NotImplementedError, RecursionError))
-    if not isinstance(error, (TypeError, ValueError)):
-        return False
-    if _is_ours(error):
+    if _is_ours(error) and isinstance(error, (TypeError, ValueError)):
         return (traceback.extract_tb(error.__traceback__)[-1].line or "").startswith("raise")
     return isinstance(error, ValueError)
 

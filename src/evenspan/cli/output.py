@@ -1,7 +1,5 @@
 """What a command says and writes: its result on standard output or in a folder, everything else on standard error."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys
@@ -23,11 +21,6 @@ class Display:
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks, no warnings.")] = False
     debug: Annotated[bool, typer.Option("--debug", help="Show the log, and the traceback of an error.")] = False
-
-    @property
-    def progress(self) -> bool:
-        """Whether bars may be shown; they are only in a terminal."""
-        return not self.quiet
 
     def say(self, line: str) -> None:
         """A remark beside the result."""

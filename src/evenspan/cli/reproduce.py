@@ -1,7 +1,5 @@
 """`evenspan reproduce`: the paper's tables, run again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +9,10 @@ from evenspan.cli import parsing
 from evenspan.cli.loading import load_model
 from evenspan.cli.options import Encoding, SegmentEmbedder
 from evenspan.cli.output import Display, made
-from evenspan.cli.parsing import BadOptionError, choice, parameter
+from evenspan.cli.parsing import BadOptionError, choice, option
 
-_COPY = "A local copy of the data set, in the hub's own layout."
-_MODEL = "Such as BAAI/bge-m3, or a folder with that model."
-_PAPER_MODEL = "The paper's name of the model, if its own name does not tell."
-_SETTINGS = ("x-x", "x-en")
+_COPY = "A local copy of the data set, in the layout that it has on the hub."
+_TABLE = "Of the paper: fineweb-posq, posir or nanobeir."
 
 
 def _language(code: str) -> str:
@@ -29,19 +25,15 @@ def _language(code: str) -> str:
 
 def reproduce(
     *,
-    table: Annotated[
-        str, choice("TABLE", "Of the paper: fineweb-posq, posir or nanobeir.", "fineweb-posq", "posir", "nanobeir")
-    ],
-    model: Annotated[str, parameter("--model", _MODEL, "MODEL", parsing.model)],
-    paper_model: Annotated[str | None, parameter("--paper-model", _PAPER_MODEL, "NAME", parsing.text)] = None,
+    table: Annotated[str, choice(_TABLE, "fineweb-posq|posir|nanobeir", metavar="TABLE", kind=typer.Argument)],
+    model: Annotated[str, option("Such as BAAI/bge-m3, or a folder with that model.", "MODEL", parsing.model_name)],
+    paper_model: Annotated[str | None, option("Its name in the paper, if that is another.")] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="A first look on a part of the data.")] = False,
-    path: Annotated[Path | None, parameter("--path", _COPY, "DIR", parsing.present_folder)] = None,
-    language: Annotated[
-        list[str] | None, parameter("--language", "posir: only this language. May be repeated.", "CODE", _language)
-    ] = None,
-    setting: Annotated[list[str] | None, choice("--setting", "posir: only this setting.", *_SETTINGS)] = None,
+    path: Annotated[Path | None, option(_COPY, "DIR", parsing.present_folder)] = None,
+    language: Annotated[list[str] | None, option("posir: only this one. May be repeated.", "CODE", _language)] = None,
+    setting: Annotated[list[str] | None, choice("posir: only this one.", "x-x|x-en")] = None,
     segment_embedder: SegmentEmbedder = None,
-    output: Annotated[Path, parameter("--output", "Folder for results.", "DIR", parsing.new_folder, "-o")] = Path(
+    output: Annotated[Path, option("Write results here.", "DIR", parsing.new_folder, "--output", "-o")] = Path(
         "reproduction"
     ),
     encoding: Encoding,
@@ -67,10 +59,10 @@ def reproduce(
         output=output,
         path=path,
         languages=language or None,
-        settings=setting or _SETTINGS,
+        settings=setting or ("x-x", "x-en"),
         segment_average=SegmentAverage(segment_embedder) if segment_embedder else None,
         report=display.say,
-        progress=display.progress,
+        progress=not display.quiet,
         **arguments,
     )
     with made(output):

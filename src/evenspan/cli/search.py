@@ -1,7 +1,5 @@
 """`evenspan search`: ask an index."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated
 
@@ -9,26 +7,24 @@ from evenspan.cli import parsing
 from evenspan.cli.loading import check_device, load_model, quiet_libraries
 from evenspan.cli.options import Device, Store, Table
 from evenspan.cli.output import Display
-from evenspan.cli.parsing import number, parameter
+from evenspan.cli.parsing import argument, number, option
 from evenspan.formatting import clipped, tame
 
 EPILOG = (
     "A filter compares metadata with numbers, 'text', true and false, by =, !=, <, <=, >, >=, in (…) and is null. Join "
     "comparisons with and, or, not and parentheses: --where \"year >= 2020 and lang in ('de', 'fr')\""
 )
+_MODEL = "The model that made the index, if it is no longer where it was then."
 _SHOWN = 300  # characters of a part
-_MODEL = "The model that made the index, if it has moved (default: where it was then)."
 
 
 def search(
     *,
     store: Store,
-    question: Annotated[str, parameter("QUESTION", "In words.", "QUESTION", parsing.text)],
-    k: Annotated[int, number("-k", "How many documents to show.", 1, 1_000_000)] = 10,
-    where: Annotated[
-        str | None, parameter("--where", "Only documents that pass, see below.", "FILTER", parsing.text)
-    ] = None,
-    model: Annotated[str | None, parameter("--model", _MODEL, "MODEL", parsing.model)] = None,
+    question: Annotated[str, argument("In words.", "QUESTION")],
+    k: Annotated[int, number("How many documents to show.", 1, 1_000_000, "-k")] = 10,
+    where: Annotated[str | None, option("Only documents that pass, see below.", "FILTER")] = None,
+    model: Annotated[str | None, option(_MODEL, "MODEL", parsing.model_name)] = None,
     table: Table = None,
     device: Device = None,
     display: Display,

@@ -1,7 +1,5 @@
 """`evenspan sweep`: many settings on one benchmark."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -10,13 +8,10 @@ import typer
 
 from evenspan.cli.options import Data, Encoding, OutputFolder
 from evenspan.cli.output import Display, made
-from evenspan.cli.parsing import given, parameter
+from evenspan.cli.parsing import given, option
 from evenspan.errors import require_extra
 
-_GRID = (
-    "'paper' (24 settings), 'ablation' (40: soft at 20 strengths, in the last layer and in the last half), or a file with one "
-    "calibration a line."
-)
+_GRID = "'paper' (24 settings), 'ablation' (40 settings of soft), or a file with one calibration a line."
 _DETACHED = "Approximate: one pass for all settings of any model. The best one is then evaluated exactly."
 
 
@@ -24,7 +19,7 @@ _DETACHED = "Approximate: one pass for all settings of any model. The best one i
 class Settings:
     """What `sweep` and `tune` try, and where they write it."""
 
-    grid: Annotated[str, parameter("--grid", _GRID, "NAME|FILE", given)] = "paper"
+    grid: Annotated[str, option(_GRID, "NAME|FILE", given)] = "paper"
     detached: Annotated[bool, typer.Option("--detached", help=_DETACHED)] = False
     output: OutputFolder = None
 
@@ -39,7 +34,7 @@ class Settings:
         grid = read_grid(self.grid)
         model, benchmark = data.load(encoding.device)
         display.say(f"{benchmark.name}: {len(grid)} settings")
-        arguments |= {"calibrations": grid, "detached": self.detached, "progress": display.progress}
+        arguments |= {"calibrations": grid, "detached": self.detached, "progress": not display.quiet}
         return {"model": model, "benchmark": benchmark, **arguments}
 
 

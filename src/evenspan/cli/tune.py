@@ -1,7 +1,5 @@
 """`evenspan tune`: the setting to use, if any."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -9,19 +7,18 @@ from typing import Annotated
 
 from evenspan.cli.options import Data, Encoding
 from evenspan.cli.output import Display, made
-from evenspan.cli.parsing import BadOptionError, new_folder, parameter, share
+from evenspan.cli.parsing import BadOptionError, new_folder, option, share
 from evenspan.cli.sweep import Settings
 
-_DEVELOPMENT = "The share of the documents whose queries choose; those of the others confirm."
-_SAVE = "Save the model here with the calibration, if one is found."
+_SAVE = "Save the calibrated model here, unless it is better left off."
 
 
 def tune(
     *,
     data: Data,
     settings: Settings,
-    development: Annotated[float, share("--development", _DEVELOPMENT)] = 0.5,
-    save: Annotated[Path | None, parameter("--save", _SAVE, "DIR", new_folder)] = None,
+    development: Annotated[float, share("Of the documents: their queries choose, the others confirm.")] = 0.5,
+    save: Annotated[Path | None, option(_SAVE, "DIR", new_folder)] = None,
     encoding: Encoding,
     display: Display,
 ) -> None:
