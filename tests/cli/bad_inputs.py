@@ -224,13 +224,12 @@ CASES: list[tuple[object, ...]] = [
     ("index @/model nowhere.jsonl store", 2, "There is no file or folder 'nowhere.jsonl'"),
     ("index @/model @/folder store", 2, "holds no file that can be read"),
     ("index @/model @/unnamed store", 2, "add --format"),
-    ("index @/model hf: store", 2, "names no dataset", "index"),
+    ("index @/model hf: store", 2, "names no dataset"),
     *[
-        (f"index @/model @/{name} store", 2, name.partition(".")[0], "index")
-        for name in (
-            "empty.jsonl", "garbage.parquet", "garbage.jsonl.gz", "cut.jsonl.gz", "no_id.jsonl", "no_text.jsonl", "half.jsonl",
-        )
+        (f"index @/model @/{name} store", 2, name.partition(".")[0])
+        for name in ("empty.jsonl", "garbage.parquet", "garbage.jsonl.gz", "cut.jsonl.gz", "no_id.jsonl", "no_text.jsonl")
     ],
+    ("index @/model @/half.jsonl store", 2, "half", "index"),
     ("INDEX --metadata year:integer", 2, "There is no column type 'integer'"),
     ("index @/model @/corpus.jsonl redis://localhost", 2, "There is no store for redis://"),
     ("index @/model @/corpus.jsonl https://user:secret@host/x", 2, "There is no store for https://"),
@@ -300,7 +299,7 @@ CASES: list[tuple[object, ...]] = [
         )
     ],
     *[
-        (f"tune @/model --no-cache --benchmark @/{name}", 2, name, "index")
+        (f"tune @/model --no-cache --benchmark @/{name}", 2, name)
         for name in (
             "squad_no_qas.json", "squad_no_context.json", "squad_no_start.json", "squad_no_id.json", "squad_null.json",
             "squad_text_context.json", "garbage.json", "deep.json", "garbage.bin",

@@ -14,7 +14,7 @@ import typer
 
 from evenspan import __version__
 from evenspan.cli import audit, cache, demo, evaluate, index, inspect, report, reproduce, search, sweep, tune
-from evenspan.cli.messages import is_expected, message, one_line, unexpected
+from evenspan.cli.messages import is_expected, message, one_line
 from evenspan.cli.options import expanded
 from evenspan.cli.parsing import BadOptionError
 
@@ -74,7 +74,7 @@ def _run(given: list[str]) -> int:
     if any("\0" in argument for argument in given):
         raise BadOptionError("An argument holds a NUL character, which no name and no text may hold.")
     try:
-        command = _command(given)
+        command = _ROOT.commands.get(given[0] if given else None)
         if command is None:
             context = _ROOT.make_context("evenspan", list(given) or ["--help"])
         else:  # not through the root, whose options cost an import that most command lines do not need
@@ -89,7 +89,7 @@ def _run(given: list[str]) -> int:
 
 def _report(error: Exception, given: list[str]) -> int:
     """Say what went wrong, in a line."""
-    command, status = _command(given), 2
+    command, status = _ROOT.commands.get(given[0] if given else None), 2
     if "--debug" in given:
         traceback.print_exception(error)
     if isinstance(error, BadOptionError) or is_expected(error):
@@ -99,14 +99,10 @@ def _report(error: Exception, given: list[str]) -> int:
         where = "evenspan" if command is None else f"evenspan {given[0]}"
         text = f"{one_line(error.format_message()).rstrip('.')}. See {where} --help."
     else:
-        text, status = unexpected(error), 1
+        about, status = traceback.format_exception_only(error)[-1].strip(), 1
+        text = one_line(f"unexpected error ({about}); run again with --debug for the traceback")
     print(f"evenspan: {text}", file=sys.stderr)
     return status
-
-
-def _command(given: list[str]) -> Any:
-    """The command that a command line begins with, None without one."""
-    return _ROOT.commands.get(given[0]) if given else None
 
 
 @contextlib.contextmanager

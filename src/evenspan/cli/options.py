@@ -14,14 +14,17 @@ from evenspan.cli import parsing
 from evenspan.cli.loading import load_model
 from evenspan.cli.parsing import BadOptionError, argument, choice, number, option
 
-_CALIBRATION = "Such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64'; what is left out takes its default."
-_OR_NONE = f"Such as 'soft,strength=1.0', or 'none' (default: the model's own, or '{Calibration()}')."
+_CALIBRATION = (
+    "A setting such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64'. What is left out takes its default."
+)
+_OR_NONE = f"A setting such as 'soft,strength=1.0', or 'none' (default: the model's own, or '{Calibration()}')."
 _BENCHMARK = "fineweb-posq, squad-posq, posir, nanobeir, generated, a folder in BEIR layout, or a file in SQuAD format."
 _OPTION = "An option of the benchmark, such as tiny=true, language=deu-Latn or path=DIR. May be repeated."
 _EMBEDDER = "For segment-average: the model that compares sentences, or 'self' (default: Chonkie's own)."
 _FORMAT = "What the files hold, where their names do not say."
 _MODEL = "A folder, a name on the Hugging Face hub, miniature:cls or miniature:last."
 _PROMPT = "Put in front of each {} (default: the model's own)."
+_STORE = "A folder (LanceDB), parquet:FOLDER, or postgresql://HOST/NAME (needs pgvector)."
 SOURCE = (
     "Documents: a file (.jsonl, .csv, .tsv, .parquet, .txt or .md; also .gz and .zst), a folder of such files, a glob in "
     "quotes, - for standard input, or hf:OWNER/NAME[:CONFIG[:SPLIT]] for a dataset on the hub."
@@ -38,15 +41,15 @@ OneCalibration = Annotated[Any, option(_CALIBRATION, "STRING", Calibration.parse
 Calibrations = Annotated[list[Any] | None, option(f"{_CALIBRATION} May be repeated.", "STRING", Calibration.parse)]
 CalibrationOrNone = Annotated[Any, option(_OR_NONE, "STRING", _or_none)]
 SourceFormat = Annotated[str | None, choice(_FORMAT, "jsonl|csv|tsv|parquet|text", "--format")]
-Device = Annotated[str | None, option("cpu, cuda, … (default: the best there is).")]
-BatchSize = Annotated[int, number("Most texts in a batch.")]
-Seed = Annotated[int, number("Of all that is drawn at random.", 0, 2**63 - 1)]
+Device = Annotated[str | None, option("Where to compute: cpu, cuda, … (default: the best there is).")]
+BatchSize = Annotated[int, number("Texts in a batch, at most.")]
+Seed = Annotated[int, number("Seed of all random draws.", 0, 2**63 - 1)]
 DocumentPrompt = Annotated[str | None, option(_PROMPT.format("document"), "TEXT", parsing.prompt)]
 QueryPrompt = Annotated[str | None, option(_PROMPT.format("query"), "TEXT", parsing.prompt)]
-Table = Annotated[str | None, option("In PostgreSQL (default: evenspan).")]
+Table = Annotated[str | None, option("Table in PostgreSQL (default: evenspan).")]
 SegmentEmbedder = Annotated[str | None, option(_EMBEDDER, "MODEL", parsing.model_name)]
 OutputFolder = Annotated[Path | None, option("Write all results here.", "DIR", parsing.new_folder, "--output", "-o")]
-Store = Annotated[str, argument("A folder (LanceDB), parquet:FOLDER, or postgresql://….", "STORE", parsing.given)]
+Store = Annotated[str, argument(_STORE, "STORE", parsing.given)]
 
 
 def default_cache() -> Path:
@@ -65,7 +68,7 @@ class Encoding:
     cache: Annotated[Path | None, option(CACHE, "DIR", parsing.any_path)] = None
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep vectors in memory only.")] = False
     seed: Seed = 42
-    resamples: Annotated[int, number("Of the bootstrap, for intervals; 0 for none.", 0)] = 1000
+    resamples: Annotated[int, number("Bootstrap resamples for intervals, 0 for none.", 0)] = 1000
 
     def arguments(self) -> dict[str, Any]:
         """What `evaluate`, `sweep` and `reproduce` take."""

@@ -66,10 +66,9 @@ def made(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
-        from importlib import metadata
+        from evenspan.identity import versions
 
-        versions = {name: metadata.version(name) for name in _PACKAGES}
-        run = {"command": ["evenspan", *sys.argv[1:]], "versions": versions}
+        run = {"command": ["evenspan", *sys.argv[1:]], "versions": versions(*_PACKAGES)}
         (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
     except BaseException:
         with suppress(OSError):  # there is something in it

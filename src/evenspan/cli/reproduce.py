@@ -12,7 +12,7 @@ from evenspan.cli.output import Display, made
 from evenspan.cli.parsing import BadOptionError, choice, option
 
 _COPY = "A local copy of the data set, in the layout that it has on the hub."
-_TABLE = "Of the paper: fineweb-posq, posir or nanobeir."
+_TABLE = "The paper's table: fineweb-posq, posir or nanobeir."
 
 
 def _language(code: str) -> str:
@@ -27,11 +27,11 @@ def reproduce(
     *,
     table: Annotated[str, choice(_TABLE, "fineweb-posq|posir|nanobeir", metavar="TABLE", kind=typer.Argument)],
     model: Annotated[str, option("Such as BAAI/bge-m3, or a folder with that model.", "MODEL", parsing.model_name)],
-    paper_model: Annotated[str | None, option("Its name in the paper, if that is another.")] = None,
+    paper_model: Annotated[str | None, option("The model's name in the paper, if it differs.")] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="A first look on a part of the data.")] = False,
     path: Annotated[Path | None, option(_COPY, "DIR", parsing.present_folder)] = None,
-    language: Annotated[list[str] | None, option("posir: only this one. May be repeated.", "CODE", _language)] = None,
-    setting: Annotated[list[str] | None, choice("posir: only this one.", "x-x|x-en")] = None,
+    language: Annotated[list[str] | None, option("Only this language (posir); repeatable.", "CODE", _language)] = None,
+    setting: Annotated[list[str] | None, choice("Only this setting (posir).", "x-x|x-en")] = None,
     segment_embedder: SegmentEmbedder = None,
     output: Annotated[Path, option("Write results here.", "DIR", parsing.new_folder, "--output", "-o")] = Path(
         "reproduction"
@@ -39,9 +39,10 @@ def reproduce(
     encoding: Encoding,
     display: Display,
 ) -> None:
-    """Run a table of the paper and set our figures beside the paper's.
+    """Run a table of the paper again.
 
-    Shows both figures and their difference, row by row. If it is interrupted, the same command goes on where it stopped.
+    Shows our figures beside the paper's, row by row, with the difference. If it is interrupted, the same command goes on
+    where it stopped.
     """
     if table != "posir" and (language or setting):
         raise BadOptionError(f"--language and --setting are for the table posir, not {table}: leave them out.")

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 from evenspan.cli import parsing
-from evenspan.cli.loading import check_device, load_model, quiet_libraries
+from evenspan.cli.loading import load_model, ready
 from evenspan.cli.options import Device, Store, Table
 from evenspan.cli.output import Display
 from evenspan.cli.parsing import argument, number, option
@@ -21,9 +21,9 @@ _SHOWN = 300  # characters of a part
 def search(
     *,
     store: Store,
-    question: Annotated[str, argument("In words.", "QUESTION")],
+    question: Annotated[str, argument("What to search for, in words.", "QUESTION")],
     k: Annotated[int, number("How many documents to show.", 1, 1_000_000, "-k")] = 10,
-    where: Annotated[str | None, option("Only documents that pass, see below.", "FILTER")] = None,
+    where: Annotated[str | None, option("Only documents whose metadata pass, see below.", "FILTER")] = None,
     model: Annotated[str | None, option(_MODEL, "MODEL", parsing.model_name)] = None,
     table: Table = None,
     device: Device = None,
@@ -37,11 +37,10 @@ def search(
     from evenspan.indexing import open_index
     from evenspan.indexing.filters import parse
 
-    quiet_libraries()
     with open_index(store, table=table) as there:  # an index that is not there is no reason to load a model
         if where is not None:
             parse(where, there.columns)
-    check_device(device)
+    ready(device)
     loaded = None if model is None else load_model(model, device)
     with open_index(store, loaded, table=table, device=device) as opened:
         results = opened.search(question, k, where, parts=True)

@@ -17,12 +17,12 @@ def tune(
     *,
     data: Data,
     settings: Settings,
-    development: Annotated[float, share("Of the documents: their queries choose, the others confirm.")] = 0.5,
+    development: Annotated[float, share("Share of the documents whose queries choose; the rest confirm.")] = 0.5,
     save: Annotated[Path | None, option(_SAVE, "DIR", new_folder)] = None,
     encoding: Encoding,
     display: Display,
 ) -> None:
-    """Find the best setting for a model, or that it is better left off.
+    """Find the best setting for a model, if any helps.
 
     Chooses a setting by HM, the harmonic mean of nDCG@10 over positions, on a part of the queries, and confirms it on the
     others. The answer is a calibration, or “leave it off” when nothing beats the plain model beyond noise.
