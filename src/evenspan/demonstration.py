@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,52 +47,43 @@ class Demonstration:
     time_ratio: float
     example: Example
 
-    @property
+    @cached_property
     def comparison(self) -> Comparison:
         """The figures side by side."""
         return compare([self.before, self.after])
 
     def __str__(self) -> str:
+        lines = [str(self.comparison), f"encoding time, calibrated / plain: {self.time_ratio:.2f}", ""]
+        lines.append("nDCG@10 by where the answer stands")
+        for name in POSITIONS:
+            for group, label, result in ((name, "plain", self.before), ("", "calibrated", self.after)):
+                value = 100 * result.groups[name].ndcg
+                lines.append(f"  {group:<10} {label:<11}{'█' * round(value / 2)} {value:.1f}")
         example = self.example
-        return "\n".join(
-            [
-                str(self.comparison),
-                f"encoding time, calibrated / plain: {self.time_ratio:.2f}",
-                "",
-                *self._bars(),
-                "",
-                f"Of the questions whose answer stands at the end, the one that gained most: “{example.question}”",
-                f"  evidence: {example.evidence}",
-                f"  rank of the document: {example.rank_before} before, {example.rank_after} after calibration",
-            ]
-        )
+        lines += [
+            "",
+            f"Of the questions whose answer stands at the end, the one that gained most: “{example.question}”",
+            f"  evidence: {example.evidence}",
+            f"  rank of the document: {example.rank_before} before, {example.rank_after} after calibration",
+        ]
+        return "\n".join(lines)
 
     def plot(self, path: str | Path) -> None:
         """Draw nDCG@10 by position, before and after."""
         require_extra("report", "A figure", "matplotlib")
-        sides = (("plain", self.before, palette.PLAIN), ("calibrated", self.after, palette.CALIBRATED))
-        scores = {name: [100 * result.groups[group].ndcg for group in POSITIONS] for name, result, _ in sides}
+        sides = (("plain", self.before, palette.PLAIN, -0.2), ("calibrated", self.after, palette.CALIBRATED, 0.2))
 
         def draw(axes: Any) -> None:
-            for shift, (name, result, colour) in zip((-0.2, 0.2), sides, strict=True):
-                label = f"{name} (PSI {result.psi:.3f})"
-                axes.bar([place + shift for place in range(3)], scores[name], 0.38, label=label, color=colour)
+            for name, result, colour, shift in sides:
+                scores = [100 * result.groups[group].ndcg for group in POSITIONS]
+                places = [place + shift for place in range(3)]
+                axes.bar(places, scores, 0.38, label=f"{name} (PSI {result.psi:.3f})", color=colour)
             axes.set(xticks=range(3), xticklabels=POSITIONS, ylabel="nDCG@10", xlabel="where the answer stands")
             axes.grid(visible=False, axis="x")
             axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 
         title = "nDCG@10 by position of the answer"
         save_image(Figure("demo", title, "", "", (Panel("", draw),), (), ()), path)
-
-    def _bars(self) -> list[str]:
-        lines = ["nDCG@10 by where the answer stands"]
-        for name in POSITIONS:
-            for label, result in (("plain", self.before), ("calibrated", self.after)):
-                value = 100 * result.groups[name].ndcg
-                lines.append(
-                    f"  {name if label == 'plain' else '':<10} {label:<11}{'█' * round(value / 2)} {value:.1f}"
-                )
-        return lines
 
 
 def demonstrate(
@@ -103,22 +94,22 @@ def demonstrate(
     tokens: int = 600,
     seed: int = 0,
     progress: bool = True,
-    report: Callable[[str], None] | None = None,
 ) -> Demonstration:
     """Ask a miniature the generated benchmark before and after calibration."""
     require_extra("demo", "The demo", "ir_measures", "scipy", "pandas")
-    say = report or (lambda _: None)
     benchmark = load_benchmark("generated", documents=documents, tokens=tokens, seed=seed)  # refuses bad sizes at once
-    say(f"Loading miniature:{pooling}; {documents} documents of about {tokens} tokens are generated …")
-    model = miniature(pooling)
-    say("Every question is asked three times: with its answer at the beginning, in the middle and at the end.")
-    results = [
-        evaluate(model, benchmark, setting, cuts=(documents,), seed=seed, progress=progress)
-        for setting in (None, calibration)
-    ]
-    with ProgressBar("Timing plain and calibrated encoding", _TIMINGS, unit="passes", shown=progress) as bar:
+    with ProgressBar("Loading the miniature retriever", 1, unit="model", shown=progress) as bar:
+        model = miniature(pooling)
+        bar.advance()
+
+    def evaluated(setting: Calibration | None, kind: str) -> EvaluationResult:
+        name = f"Encoding {documents} documents, {kind}"
+        return evaluate(model, benchmark, setting, cuts=(documents,), seed=seed, progress=progress and name)
+
+    before, after = evaluated(None, "plain"), evaluated(calibration, "calibrated")
+    with ProgressBar("Timing plain against calibrated", _TIMINGS, unit="passes", shown=progress) as bar:
         ratio = _time_ratio(model, benchmark, calibration, bar)
-    return Demonstration(pooling, calibration, results[0], results[1], ratio, _example(benchmark, *results))
+    return Demonstration(pooling, calibration, before, after, ratio, _example(benchmark, before, after))
 
 
 def _time_ratio(model: SentenceTransformer, benchmark: Benchmark, calibration: Calibration, bar: ProgressBar) -> float:
@@ -142,25 +133,22 @@ def _time_ratio(model: SentenceTransformer, benchmark: Benchmark, calibration: C
 
 def _example(benchmark: Benchmark, before: EvaluationResult, after: EvaluationResult) -> Example:
     """The question with its answer at the end whose document rises the most."""
-    collection = next(candidate for candidate in benchmark.collections if candidate.name == "end")
-    ranks = [
+    collection = benchmark.collections[-1]  # the one whose answers stand at the end
+    measure = f"ndcg@{len(collection.corpus)}"
+    # With one relevant document, nDCG at full depth gives its rank away.
+    old, new = (
         {
-            row.query: _rank(row.scores[f"ndcg@{len(collection.corpus)}"])
+            row.query: round(2 ** (1 / row.scores[measure]) - 1)
             for row in result.per_query
-            if row.collection == "end"
+            if row.collection == collection.name
         }
         for result in (before, after)
-    ]
-    best = max(collection.queries, key=lambda query: (ranks[0][query.id] / ranks[1][query.id], query.id))
+    )
+    best = max(collection.queries, key=lambda query: (old[query.id] / new[query.id], query.id))
     (document,) = collection.relevance[best.id]
     place = re.search(r"[A-Z]\w+(?= \w)", best.text.partition(" ")[2])  # the name in the question is in its evidence
     paragraph = collection.corpus[document].rsplit("\n\n", 1)[1]
     sentences = re.split(r"(?<=\.) (?=[A-Z])", paragraph)
     facts = [sentence for sentence in sentences if place and place[0] in sentence]
     evidence = facts[int(best.id.rpartition("-")[2])]  # questions are numbered as the facts they ask for
-    return Example(best.text, evidence, ranks[0][best.id], ranks[1][best.id])
-
-
-def _rank(ndcg: float) -> int:
-    """With one relevant document, nDCG at full depth gives its rank away."""
-    return round(2 ** (1 / ndcg) - 1)
+    return Example(best.text, evidence, old[best.id], new[best.id])

@@ -22,8 +22,9 @@ from helpers.reference import attention_output
 from torch import nn
 
 from evenspan.calibration import Calibration
-from evenspan.core.attention import CalibratedPass, attach, calibrated_attention
+from evenspan.core.attention import CalibratedPass, calibrated_attention
 from evenspan.core.baskets import Baskets
+from evenspan.core.install import attach
 
 DEVICE = os.environ.get("EVENSPAN_TEST_DEVICE", "cpu")  # with "cuda" the fused kernels are what is checked
 LAYOUTS = ("right", "left", "packed")
@@ -113,9 +114,10 @@ def pooled_rows(case: Case) -> np.ndarray:
     baskets = baskets.to(DEVICE)
     query, key, value = (batch(tensors, case.layout).to(DEVICE) for tensors in (case.query, case.key, case.value))
     module = StubAttention()
-    attach([module])
+    attach({0: module})
+    calibrated_pass = CalibratedPass(case.setting, frozenset([0]), baskets)
     output, _ = calibrated_attention(
-        module, query, key, value, None, CalibratedPass(case.setting, baskets), scaling=0.5, softcap=case.softcap
+        module, query, key, value, None, calibrated_pass, scaling=0.5, softcap=case.softcap
     )
     return output.flatten(0, 1)[baskets.pooled].double().cpu().numpy()
 

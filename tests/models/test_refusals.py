@@ -41,6 +41,14 @@ def test_pooling_from_more_than_one_token(mode, tmp_path) -> None:
     assert (model.encode_document(TEXTS) == before).all()
 
 
+def test_the_error_can_be_told_from_others(tmp_path) -> None:
+    mean = tiny.sentence_transformer("bert-cls", tmp_path, pooling="mean")
+    refused(mean, "pools by 'mean'", evenspan.UnsupportedModelError)
+    with pytest.raises(evenspan.UnsupportedModelError, match="does not run on"):
+        AttentionLayers.of(transformers.MPNetModel(transformers.MPNetConfig(**tiny.SIZES)), "cls")
+    assert issubclass(evenspan.UnsupportedModelError, ValueError)
+
+
 def test_no_pooling(tmp_path) -> None:
     tiny.sentence_transformer("bert-cls", tmp_path)
     refused(SentenceTransformer(modules=[Transformer(str(tmp_path))], device="cpu"), "no Pooling module")

@@ -27,8 +27,7 @@ from evenspan.auditing.audit_result import Audit
 from evenspan.auditing.schema import Estimate, Truncation, View
 from evenspan.errors import MissingExtraError
 from evenspan.report import check_output, read_sources, write_report
-from evenspan.report.findings import subject_findings
-from evenspan.report.tiles import tiles
+from evenspan.report.findings import subject_findings, tiles
 
 
 def test_everything_is_there_with_the_right_numbers(tmp_path) -> None:

@@ -13,13 +13,16 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from torch import Tensor
 
-from evenspan.auditing.masses import Totals
-from evenspan.auditing.schema import Attention
+from evenspan.auditing.schema import Attention, LayerAttention
 from evenspan.calibration import Calibration
-from evenspan.core.baskets import Baskets
+from evenspan.core.baskets import CONTENT, FIRST, POOLED, Baskets
 from evenspan.core.calls import CalibratedCalls
 from evenspan.core.install import attached, overridden
 from evenspan.models.pipeline import Pipeline
+
+_PERCENTILES = (5, 25, 50, 75, 95)
+
+Masses = dict[int, NDArray[np.float32]]  # of each layer  # (heads, rows, 2 + baskets)
 
 
 class Observer:
@@ -37,8 +40,10 @@ class Observer:
             self.pipeline.pooling_token,
             () if calibration is None else self.layers.chosen_by(calibration),
         )
-        self.seen = Totals(self.layers.full)
-        self._part = Totals(self.layers.full)
+        self._attempt: list[tuple[Masses, NDArray[np.bool_]]] = []
+        self._self_masses: dict[int, list[NDArray[np.float32]]] = {layer: [] for layer in self.layers.full}
+        self._sums: NDArray[np.float64] = np.zeros((len(self.layers.full), 0))  # (layers, 2 + baskets)
+        self._documents: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # that have each basket  # (2 + baskets,)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -46,19 +51,19 @@ class Observer:
 
         What was seen counts if it ends well: who runs out of memory begins again.
         """
-        self._part = Totals(self.layers.full)
+        self._attempt = []
         with attached(self.layers.calibratable), overridden(self.pipeline.transformer, self._forward):
             yield
-        self.seen.join(self._part)
+        for masses, present in self._attempt:
+            self._add(masses, present)
 
     def _forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        masses: dict[int, NDArray[np.float32]] = {}
-        present: list[NDArray[np.bool_]] = []
+        masses: Masses = {}
+        batch: list[Baskets] = []  # the same for every layer
 
         def record(layer: int, of_layer: Tensor, baskets: Baskets) -> None:
             masses[layer] = of_layer.float().cpu().numpy()
-            if not present:
-                present.append(baskets.present.cpu().numpy())
+            batch[:] = [baskets]
 
         plain = functools.partial(Transformer.forward, self.pipeline.transformer, features)
         pooled = self.pipeline.pooled_places(features)
@@ -66,9 +71,42 @@ class Observer:
         missing = [layer for layer in self.layers.full if layer not in masses]
         if missing:
             raise RuntimeError(f"The attention of layers {missing} was not seen: this model drops keyword arguments.")
-        self._part.add(masses, present[0])
+        self._attempt.append((masses, batch[0].present.cpu().numpy()))
         return output
 
-    def found(self) -> Attention | None:
+    def _add(self, masses: Masses, present: NDArray[np.bool_]) -> None:
+        """Take in a batch: the masses of each layer, and which baskets exist.  # (rows, 2 + baskets)"""
+        means = np.stack([masses[layer].mean(axis=0) for layer in self.layers.full])  # (layers, rows, 2 + baskets)
+        real = present[:, POOLED] & np.isfinite(means).all(axis=(0, 2))
+        for layer, parts in self._self_masses.items():
+            parts.append(masses[layer][:, real, POOLED].ravel())
+        self._sums = _sum(self._sums, (means[:, real] * present[real]).sum(axis=1))
+        self._documents = _sum(self._documents, present[real].sum(axis=0))
+
+    def attention(self) -> Attention | None:
         """What was seen; None if nothing was."""
-        return self.seen.attention(self.calls.calibration.basket_size, self.calls.layers)
+        documents = np.trim_zeros(self._documents[CONTENT:], "b")
+        if not documents.size:
+            return None
+        layers = []
+        for (layer, parts), sums in zip(self._self_masses.items(), self._sums, strict=True):
+            own = np.concatenate(parts)
+            layers.append(
+                LayerAttention(
+                    layer=layer,
+                    calibrated=layer in self.calls.layers,
+                    self_mass=tuple(np.percentile(own, _PERCENTILES).tolist()),
+                    mean_self_mass=float(own.mean()),
+                    first_mass=float(sums[FIRST] / self._documents[FIRST]) if self._documents[FIRST] else None,
+                    baskets=tuple((sums[CONTENT : CONTENT + documents.size] / documents).tolist()),
+                )
+            )
+        return Attention(self.calls.calibration.basket_size, tuple(documents.tolist()), tuple(layers))
+
+
+def _sum(*parts: NDArray[Any]) -> NDArray[Any]:
+    """The sum of arrays whose last axes may differ in length."""
+    width = max(part.shape[-1] for part in parts)
+    padded = [np.pad(part, [(0, 0)] * (part.ndim - 1) + [(0, width - part.shape[-1])]) for part in parts]
+    total: NDArray[Any] = np.sum(padded, axis=0)
+    return total

@@ -11,6 +11,7 @@ from typing import Any
 from evenspan.auditing.findings import attention_sentence, audit_findings, position_table
 from evenspan.auditing.parsing import parse
 from evenspan.auditing.schema import AuditFigures
+from evenspan.evaluation.cache import write_whole
 
 KIND = "audit"  # what a file of an audit says it is
 
@@ -25,14 +26,9 @@ class Audit(AuditFigures):
 
     def write(self, path: str | Path) -> None:
         """Write the audit as JSON, whole or not at all."""
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        half = target.with_name(target.name + ".part")
-        try:
-            half.write_text(self.to_json() + "\n", encoding="utf-8")
-            half.replace(target)
-        finally:
-            half.unlink(missing_ok=True)
+        content = f"{self.to_json()}\n".encode()
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(Path(path), content)
 
     @classmethod
     def read(cls, path: str | Path) -> Audit:
@@ -52,14 +48,12 @@ class Audit(AuditFigures):
         return audit
 
     def __str__(self) -> str:
-        lines = [self.model]
-        for finding in audit_findings(self):
-            lines += ["", f"{finding.lead} {finding.text}"]
-        if self.plain.representation is not None:
-            calibrated = None if self.calibrated is None else self.calibrated.representation
-            lines += ["", *position_table(self.plain.representation, calibrated)]
+        parts = [self.model, *(f"{finding.lead} {finding.text}" for finding in audit_findings(self))]
+        plain, calibrated = self.representations
+        if plain is not None:
+            parts.append(position_table(plain, calibrated))
         if self.plain.attention is not None:
-            lines += ["", attention_sentence(self.plain.attention)]
+            parts.append(attention_sentence(self.plain.attention))
         if self.notes:
-            lines += ["", *(f"Note: {note}" for note in self.notes)]
-        return "\n".join(lines)
+            parts.append("\n".join(f"Note: {note}" for note in self.notes))
+        return "\n\n".join(parts)

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from evenspan.auditing.audit_result import Audit
-from evenspan.auditing.passes import Passes
-from evenspan.auditing.positions import Effects, effects, estimate, likeness, orders, representation
-from evenspan.auditing.sampling import sampled
-from evenspan.auditing.schema import Attention, Estimate, View
+from evenspan.auditing.passes import Look, Passes
+from evenspan.auditing.positions import effects, estimate, likeness, orders, representation
+from evenspan.auditing.sample import sample_texts
+from evenspan.auditing.schema import Estimate, View
 from evenspan.auditing.segments import MeasuredDocument, read, truncation
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder
@@ -27,8 +27,6 @@ from evenspan.models.reading import document_module, room_for_text
 _FEWEST = 10  # documents with segments, to say anything
 _FEW = 30  # to say it without a warning
 _PACKAGES = ("evenspan", "torch", "transformers", "sentence-transformers", "numpy", "python")
-
-Look = tuple[Attention | None, NDArray[np.float64]]  # what `Passes.look` returns
 
 
 def audit(
@@ -69,15 +67,15 @@ def audit(
     Example:
         >>> print(evenspan.audit(model, texts, evenspan.Calibration()))  # doctest: +SKIP
     """
-    check_options(sample, segments, versions, batch_size, seed)
+    _check_options(sample, segments, versions, batch_size, seed)
     wanted, remarks = _wanted(model, calibration), list(notes)
-    texts, names = sampled(texts, names, sample, seed, remarks)
+    texts, names = sample_texts(texts, names, sample, seed, remarks)
     room = room_for_text(model, document_prompt)
     documents = read(model, names, texts, room, segments)
     cut = _with_segments(documents, segments, remarks)
     order = orders(len(cut), segments, versions, seed)
     encoder = Encoder(model, prompt=document_prompt, batch_size=batch_size, unit=True, check_finite=False)
-    passes = Passes(encoder, documents, cut, order, progress=progress)
+    passes = Passes(encoder, documents, cut, order, progress)
     views, change = _views(_looks(passes, wanted, remarks), order, likeness(passes.segments), seed, remarks)
     options = {"segments": segments, "versions": versions, "batch_size": batch_size, "seed": seed}
     setting = {**_setting(model, document_prompt), "documents": len(documents), **options}
@@ -95,13 +93,12 @@ def audit(
 
 def _wanted(model: SentenceTransformer, calibration: Calibration | Literal["none"] | None) -> Calibration | None:
     """The setting to compare with, which the model must be able to take."""
-    if calibration is not None and calibration != "none" and not isinstance(calibration, Calibration):
-        raise TypeError(
-            f"calibration must be a Calibration, 'none' or None, not {calibration!r}; see Calibration.parse."
-        )
-    own = calibration_of(model) if calibration is None else None
-    wanted = calibration if isinstance(calibration, Calibration) else own
-    if wanted is not None and not (inspection := inspect_model(model, wanted)).calibratable:
+    wanted = calibration_of(model) if calibration is None else calibration
+    if wanted is None or wanted == "none":
+        return None
+    if not isinstance(wanted, Calibration):
+        raise TypeError(f"calibration must be a Calibration, 'none' or None, not {wanted!r}; see Calibration.parse.")
+    if not (inspection := inspect_model(model, wanted)).calibratable:
         raise UnsupportedModelError(inspection.reason)
     return wanted
 
@@ -115,10 +112,8 @@ def _with_segments(documents: Sequence[MeasuredDocument], segments: int, notes: 
             "how positions are reflected. On short texts there is little for a position to be late in."
         )
         return []
-    if len(cut) < len(documents):
-        notes.append(
-            f"{len(documents) - len(cut)} documents are too short for segments, and not in the representation."
-        )
+    if short := len(documents) - len(cut):
+        notes.append(f"{short} documents are too short for segments, and not in the representation.")
     return cut
 
 
@@ -135,41 +130,28 @@ def _looks(passes: Passes, calibration: Calibration | None, notes: list[str]) ->
 def _views(
     looks: Sequence[Look], order: NDArray[np.int64], alike: NDArray[np.float64], seed: int, notes: list[str]
 ) -> tuple[list[View], Estimate | None]:
-    """What each look shows, and how far the slope of the second lies from that of the first."""
-    estimated = _effects([similarities for _, similarities in looks], order, alike, seed, notes)
-    views = [
-        View(attention, None if of_look is None else representation(of_look))
-        for (attention, _), of_look in zip(looks, estimated, strict=True)
-    ]
-    before, after = estimated[0], estimated[-1]
-    if len(looks) == 1 or before is None or after is None:
-        return views, None
-    return views, estimate(after.slope - before.slope, before.documents)
+    """What each look shows, and how far the slope of the second lies from that of the first.
 
-
-def _effects(
-    similarities: Sequence[NDArray[np.float64]],
-    order: NDArray[np.int64],
-    alike: NDArray[np.float64],
-    seed: int,
-    notes: list[str],
-) -> list[Effects | None]:
-    """What is estimated of each look from the documents that have finite vectors in all of them."""
-    finite: NDArray[np.bool_] = np.asarray(np.isfinite(np.concatenate(similarities, axis=1)).all(axis=(1, 2)))
-    if not finite.all():
+    Positions are estimated from the documents that have finite vectors in all looks.
+    """
+    finite: NDArray[np.bool_] = np.isfinite(np.concatenate([look[1] for look in looks], axis=1)).all(axis=(1, 2))
+    documents = int(finite.sum())
+    if documents < len(finite):
         notes.append(
-            f"{int((~finite).sum())} of {len(finite)} documents have vectors that are not finite, and are not in the "
+            f"{len(finite) - documents} of {len(finite)} documents have vectors that are not finite, and are not in the "
             "representation: try another dtype."
         )
-    documents = int(finite.sum())
     if documents < _FEWEST:
-        return [None] * len(similarities)
+        return [View(attention, None) for attention, _ in looks], None
     if documents < _FEW:
         notes.append(f"Only {documents} documents are in the representation, so its intervals are wide and rough.")
-    return [effects(of_look[finite], order[finite], alike[finite], seed) for of_look in similarities]
+    estimated = [effects(similarities[finite], order[finite], alike[finite], seed) for _, similarities in looks]
+    views = [View(look[0], representation(of_look)) for look, of_look in zip(looks, estimated, strict=True)]
+    slopes = [of_look.slope for of_look in estimated]
+    return views, estimate(slopes[1] - slopes[0], documents) if len(slopes) > 1 else None
 
 
-def check_options(sample: int | None, segments: int, versions: int, batch_size: int, seed: int) -> None:
+def _check_options(sample: int | None, segments: int, versions: int, batch_size: int, seed: int) -> None:
     """Raise a `ValueError` for options that no audit can have."""
     if sample is not None and sample < 1:
         raise ValueError(f"sample must be at least 1, or None for all documents, not {sample}.")

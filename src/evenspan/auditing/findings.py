@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from evenspan.auditing.schema import Attention, AuditFigures, Estimate, Representation, Truncation
+from evenspan.auditing.schema import Attention, AuditFigures, Representation, Truncation
 from evenspan.formatting import calibration_named, count, interval, method_name, share, signed
 from evenspan.models.reading import UNLIMITED
 
@@ -34,26 +34,20 @@ def audit_findings(audit: AuditFigures) -> list[Finding]:
     findings = [_truncation(audit.truncation)]
     if audit.plain.representation is not None:
         findings.append(_bias(audit.plain.representation))
-    if (sides := _sides(audit)) is not None:
-        findings.append(_change(audit, *sides))
+    if (change := _change(audit)) is not None:
+        findings.append(change)
     return findings
 
 
 def calibration_effect(audit: AuditFigures) -> Effect | None:
     """What calibration does to the slope; None where there is nothing to compare."""
-    sides = _sides(audit)
-    return None if sides is None else _effect(*sides, audit.slope_change)
-
-
-def _sides(audit: AuditFigures) -> tuple[Representation, Representation] | None:
-    before, after = audit.plain.representation, audit.calibrated.representation if audit.calibrated else None
-    return None if before is None or after is None or audit.calibration is None else (before, after)
-
-
-def _effect(before: Representation, after: Representation, change: Estimate | None) -> Effect:
+    before, after = audit.representations
+    if before is None or after is None or audit.calibration is None:
+        return None
     pairs = zip([*before.positions, before.slope], [*after.positions, after.slope], strict=False)
     if all(abs(plain.value - calibrated.value) < _UNSEEN for plain, calibrated in pairs):
         return "unchanged"
+    change = audit.slope_change
     if change is None or change.interval[0] <= 0 <= change.interval[1]:
         return "within noise"
     if abs(after.slope.value) >= abs(before.slope.value):
@@ -91,36 +85,36 @@ def _bias(shape: Representation) -> Finding:
     return Finding(f"{shape.verdict.capitalize()}{kind}: the model does not read evenly.", text, "bad")
 
 
-def _change(audit: AuditFigures, before: Representation, after: Representation) -> Finding:
+def _change(audit: AuditFigures) -> Finding | None:
+    effect, (before, after) = calibration_effect(audit), audit.representations
+    if effect is None or before is None or after is None:
+        return None
     old, new, name = before.slope.value, after.slope.value, method_name(str(audit.calibration))
-    change = audit.slope_change
-    effect = _effect(before, after, change)
     if effect == "unchanged":
         text = f"With {name} every position is reflected as it is without: the slope stays {signed(old)}."
         return Finding("Calibration changes nothing here.", f"{text}{_why_unchanged(audit)}")
-    size = (
-        f"change {signed(change.value)}, 95 % interval {interval(*change.interval)}" if change else "change not known"
-    )
+    change, size = audit.slope_change, "change not known"
+    if change is not None:
+        size = f"change {signed(change.value)}, 95 % interval {interval(*change.interval)}"
     if effect == "within noise":
         text = f"The slope is {signed(old)} plain and {signed(new)} with {name} ({size})."
         return Finding("Calibration changes nothing beyond noise.", text)
+    leads: dict[Effect, str] = {
+        "less even": "Calibration makes the representation less even.",
+        "turned around": "Calibration turns the slope around, and makes it smaller.",
+        "more even": f"Calibration takes away {share(abs(old) - abs(new), abs(old))} of the slope.",
+    }
     text = f"With {name}, the slope goes from {signed(old)} to {signed(new)} ({size}); the verdict is now: {after.verdict}."
-    if effect == "less even":
-        return Finding("Calibration makes the representation less even.", text, "bad")
-    if effect == "turned around":
-        return Finding("Calibration turns the slope around, and makes it smaller.", text, "good")
-    return Finding(f"Calibration takes away {share(abs(old) - abs(new), abs(old))} of the slope.", text, "good")
+    return Finding(leads[effect], text, "bad" if effect == "less even" else "good")
 
 
 def _why_unchanged(audit: AuditFigures) -> str:
     """The reason, where the figures show one."""
     calibration = calibration_named(str(audit.calibration))
     longest = min(audit.truncation.longest, audit.truncation.room)
-    if calibration is None:
-        return ""
-    if calibration.strength == 0:
+    if calibration is not None and calibration.strength == 0:
         return " At strength 0 a model is left as it is."
-    if longest < calibration.basket_size:
+    if calibration is not None and longest < calibration.basket_size:
         return (
             f" No document has more than {count(longest)} tokens that are read, and one that is shorter than a basket of "
             f"{calibration.basket_size} is left alone."
@@ -128,27 +122,23 @@ def _why_unchanged(audit: AuditFigures) -> str:
     return ""
 
 
-def position_table(plain: Representation, calibrated: Representation | None) -> list[str]:
-    """The lines of a table for the terminal: how much each position is reflected."""
-    sides = [("plain", plain)] + ([("calibrated", calibrated)] if calibrated is not None else [])
-    head = f"{'position':<12}" + "".join(f"{place + 1:>8}" for place in range(len(plain.positions)))
+def position_table(plain: Representation, calibrated: Representation | None) -> str:
+    """A table for the terminal: how much each position is reflected."""
+    head = f"{'position':<12}" + "".join(f"{place:>8}" for place in range(1, len(plain.positions) + 1))
     lines = [f"{head}{'slope':>10}{'primacy':>10}{'recency':>10}  verdict"]
-    for name, side in sides:
-        # Adding 0 turns a negative zero into a positive one.
-        cells = "".join(f"{round(estimate.value, 3) + 0.0:>8.3f}" for estimate in side.positions)
-        shape = (side.slope, side.primacy, side.recency)
-        figures = "".join(f"{round(estimate.value, 3) + 0.0:>+10.3f}" for estimate in shape)
-        lines.append(f"{name:<12}{cells}{figures}  {side.verdict}")
-    return lines
+    for name, side in (("plain", plain), ("calibrated", calibrated)):
+        if side is not None:
+            cells = "".join(f"{estimate.value:>z8.3f}" for estimate in side.positions)  # z: no negative zero
+            figures = "".join(f"{figure.value:>+z10.3f}" for figure in (side.slope, side.primacy, side.recency))
+            lines.append(f"{name:<12}{cells}{figures}  {side.verdict}")
+    return "\n".join(lines)
 
 
 def attention_sentence(attention: Attention) -> str:
     """Where the pooling token looks in its last layer."""
     last = attention.layers[-1]
-    sentence = (
+    further = f", the last of {len(last.baskets)} {last.baskets[-1]:.1%}" if len(last.baskets) > 1 else ""
+    return (
         f"In its last layer the pooling token gives itself {last.mean_self_mass:.0%} of its attention, the first basket of "
-        f"{attention.basket_size} tokens {last.baskets[0]:.1%}"
+        f"{attention.basket_size} tokens {last.baskets[0]:.1%}{further}."
     )
-    if len(last.baskets) > 1:
-        sentence += f", the last of {len(last.baskets)} {last.baskets[-1]:.1%}"
-    return f"{sentence}."

@@ -21,19 +21,16 @@ def parse(hint: Any, value: Any) -> Any:
     """
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         hints = get_type_hints(hint)
-        names = [field.name for field in dataclasses.fields(hint)]
-        return hint(**{name: parse(hints[name], value[name]) for name in names})
+        return hint(**{field.name: parse(hints[field.name], value[field.name]) for field in dataclasses.fields(hint)})
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):  # of something and None
         return None if value is None else parse(arguments[0], value)
     if origin is tuple and isinstance(value, list | tuple):
         each = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         return tuple(parse(inner, item) for inner, item in zip(each, value, strict=True))
-    if hint is float and _is_number(value):
-        return float(value)
     if not _fits(hint, origin, value):
         raise TypeError(f"{value!r} stands where {getattr(hint, '__name__', hint)} should")
-    return value
+    return float(value) if hint is float else value
 
 
 def _fits(hint: Any, origin: Any, value: Any) -> bool:
@@ -41,10 +38,8 @@ def _fits(hint: Any, origin: Any, value: Any) -> bool:
         return value in get_args(hint)
     if origin is Mapping:
         return isinstance(value, dict)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
-    return hint in (str, bool) and isinstance(value, hint)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or hint is str:
+        return hint in (str, bool) and isinstance(value, hint)
+    if hint is float:
+        return isinstance(value, int | float) and math.isfinite(value)
+    return hint is int and isinstance(value, int) and 0 <= value < 2**62

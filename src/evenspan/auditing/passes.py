@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,47 +14,44 @@ from evenspan.auditing.schema import Attention
 from evenspan.auditing.segments import MeasuredDocument
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder
+from evenspan.errors import UnsupportedModelError
 from evenspan.models.calibrating import calibrated, uncalibrated
 from evenspan.progress import ProgressBar
 
+Look = tuple[Attention | None, NDArray[np.float64]]  # attention, and similarities  # (documents, versions, positions)
 
+
+@dataclass(frozen=True)
 class Passes:
-    """The passes over a sample.
+    """The passes over a sample."""
 
-    Args:
-        encoder: of documents, to vectors of length 1.
-        documents: the sample.
-        cut: the numbers of those that are cut into segments.
-        order: which segment of those stands at each position.  # (documents, versions, positions)
-        progress: whether to show bars.
-    """
+    encoder: Encoder  # of documents, to vectors of length 1
+    documents: list[MeasuredDocument]
+    cut: list[int]  # the numbers of those that are cut into segments
+    order: NDArray[np.int64]  # which segment of those stands at each position  # (documents, versions, positions)
+    progress: bool
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        documents: list[MeasuredDocument],
-        cut: list[int],
-        order: NDArray[np.int64],
-        *,
-        progress: bool,
-    ) -> None:
-        self.encoder, self.documents, self.cut, self.order, self.progress = encoder, documents, cut, order, progress
-        self.segments = self._embed_segments()  # (documents, segments, dimensions)
+    @cached_property
+    def segments(self) -> NDArray[np.float32]:
+        """The plain vectors of all segments.  # (documents, segments, dimensions)"""
+        texts = [segment for number in self.cut for segment in self.documents[number].segments]
+        if not texts:
+            return np.zeros((0, 0, 0), dtype=np.float32)
+        label = "Encoding the segments of documents"
+        with ProgressBar(label, len(texts), shown=self.progress) as bar, uncalibrated(self.encoder.model):
+            vectors = self.encoder.encode(texts, bar=bar)
+        return vectors.reshape(len(self.cut), -1, vectors.shape[-1])
 
-    def look(
-        self, calibration: Calibration | None, notes: list[str], basket_size: int
-    ) -> tuple[Attention | None, NDArray[np.float64]]:
+    def look(self, calibration: Calibration | None, notes: list[str], basket_size: int) -> Look:
         """Encode the documents, their segments in all the orders, under a calibration or plain.
 
-        Returns:
-            What their pooling tokens look at, and the similarity of the segment at each position with the whole, NaN for a
-            document whose vectors are not finite.  # (documents, versions, positions)
+        Returns what their pooling tokens look at, and the similarity of the segment at each position with the whole, NaN
+        for a document whose vectors are not finite.
         """
-        model = self.encoder.model
-        observer: Observer | None = None
+        model, observer = self.encoder.model, None
         try:
             observer = Observer(model, calibration, basket_size)
-        except (TypeError, ValueError) as error:
+        except (TypeError, UnsupportedModelError) as error:
             notes.append(f"Attention was not looked at. {error}")
         texts = [document.text for document in self.documents]
         for number, text in zip(self.cut, self._in_order(0), strict=True):
@@ -64,18 +63,12 @@ class Passes:
             watching = nullcontext if observer is None else observer.watching
             whole = [self.encoder.encode(texts, bar=bar, attempt=watching)[self.cut]]
             whole += [self.encoder.encode(self._in_order(version), bar=bar) for version in others]
-        attention = None if observer is None else observer.found()
-        return attention, self._similarities(np.stack(whole, axis=1))
-
-    def _embed_segments(self) -> NDArray[np.float32]:
-        """The plain vectors of all segments.  # (documents, segments, dimensions)"""
-        texts = [segment for number in self.cut for segment in self.documents[number].segments]
-        if not texts:
-            return np.zeros((0, 0, 0), dtype=np.float32)
-        label = "Encoding the segments of documents"
-        with ProgressBar(label, len(texts), shown=self.progress) as bar, uncalibrated(self.encoder.model):
-            vectors = self.encoder.encode(texts, bar=bar)
-        return vectors.reshape(len(self.cut), -1, vectors.shape[-1])
+        similarities = np.zeros(self.order.shape)
+        if self.cut:
+            vectors = np.stack(whole, axis=1).astype(np.float64)  # (documents, versions, dimensions)
+            by_segment = np.einsum("dvx,dsx->dvs", vectors, self.segments.astype(np.float64))
+            similarities = np.take_along_axis(by_segment, self.order, axis=2)
+        return None if observer is None else observer.attention(), similarities
 
     def _in_order(self, version: int) -> list[str]:
         """The documents that have segments, with those in this order."""
@@ -83,10 +76,3 @@ class Passes:
             " ".join(self.documents[number].segments[place] for place in self.order[row, version])
             for row, number in enumerate(self.cut)
         ]
-
-    def _similarities(self, whole: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Of the segment at each position with the whole.  # (documents, versions, positions)"""
-        if not self.cut:
-            return np.zeros(self.order.shape)
-        by_segment = np.einsum("dvx,dsx->dvs", whole.astype(np.float64), self.segments.astype(np.float64))
-        return np.take_along_axis(by_segment, self.order, axis=2)

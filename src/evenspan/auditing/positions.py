@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,52 +27,34 @@ _NORMAL = 1.959964  # the 97.5th percentile of the normal distribution
 def orders(documents: int, segments: int, versions: int, seed: int) -> NDArray[np.int64]:
     """Which segment stands at each position: shuffled, and from version to version everything moves on by one."""
     random = np.random.default_rng(seed)
-    found = np.empty((documents, versions, segments), dtype=np.int64)
-    for document in range(documents):
-        for version in range(versions):
-            if version % segments == 0:
-                order = random.permutation(segments)
-            found[document, version] = np.roll(order, version)
-    return found
+    order = np.empty((documents, versions, segments), dtype=np.int64)
+    for document, version in np.ndindex(documents, versions):
+        if version % segments == 0:
+            shuffled = random.permutation(segments)
+        order[document, version] = np.roll(shuffled, version)
+    return order
 
 
 @dataclass(frozen=True)
 class Effects:
-    """Everything that is estimated from similarities, for the sample and for resampled ones.
+    """Everything that is estimated from similarities, for the sample and for resampled ones."""
 
-    Attributes:
-        positions: the similarity at each position of a segment of average content.  # (1 + resamples, positions)
-        spread: the standard deviation of what content makes, inside of a document.  # (1 + resamples,)
-        documents: how many there are.
-    """
-
-    positions: Array
-    spread: Array
+    positions: Array  # the similarity at each, of a segment of average content  # (1 + resamples, positions)
+    spread: Array  # the standard deviation of what content makes, inside of a document  # (1 + resamples,)
     documents: int
 
     @property
     def slope(self) -> Array:
         """The change over the whole document, by a straight line.  # (1 + resamples,)"""
-        count = self.positions.shape[1]
-        place = np.linspace(0.0, 1.0, count) - 0.5
+        place = np.linspace(0.0, 1.0, self.positions.shape[1]) - 0.5
         slope: Array = self.positions @ place / (place @ place)
         return slope
 
-    @property
-    def primacy(self) -> Array:
-        """How much more the first position is reflected than those in between."""
-        return self.positions[:, 0] - self._between
-
-    @property
-    def recency(self) -> Array:
-        """How much more the last position is."""
-        return self.positions[:, -1] - self._between
-
-    @property
-    def _between(self) -> Array:
-        inner = self.positions[:, 1:-1]
-        mean: Array = inner.mean(axis=1) if inner.shape[1] else self.positions.mean(axis=1)
-        return mean
+    def end_effect(self, place: Literal[0, -1]) -> Array:
+        """How much more the first or the last position is reflected than those in between.  # (1 + resamples,)"""
+        inner = self.positions[:, 1:-1] if self.positions.shape[1] > 2 else self.positions
+        effect: Array = self.positions[:, place] - inner.mean(axis=1)
+        return effect
 
 
 def likeness(segments: NDArray[np.float32]) -> Array:
@@ -79,8 +62,8 @@ def likeness(segments: NDArray[np.float32]) -> Array:
     vectors = segments.astype(np.float64)  # (documents, segments, dimensions), of length 1
     others = vectors.sum(axis=1, keepdims=True) - vectors
     others /= np.maximum(np.linalg.norm(others, axis=-1, keepdims=True), 1e-12)
-    found: Array = np.einsum("dsx,dsx->ds", vectors, others)
-    return found
+    alike: Array = np.einsum("dsx,dsx->ds", vectors, others)
+    return alike
 
 
 def effects(similarities: Array, order: NDArray[np.int64], alike: Array, seed: int) -> Effects:
@@ -98,33 +81,28 @@ def effects(similarities: Array, order: NDArray[np.int64], alike: Array, seed: i
     x = np.take_along_axis(np.broadcast_to(alike[:, None], order.shape), order, axis=2)
     x = x - x.mean(axis=2, keepdims=True)
     random = np.random.default_rng(seed)
-    weights = np.vstack(
-        [np.ones(documents), random.multinomial(documents, np.full(documents, 1 / documents), RESAMPLES)]
-    )
+    resampled = random.multinomial(documents, np.full(documents, 1 / documents), RESAMPLES)
+    weights = np.vstack([np.ones(documents), resampled])  # (1 + resamples, documents)
     mean_y, mean_x = weights @ y.sum(axis=1) / rows, weights @ x.sum(axis=1) / rows  # (1 + resamples, positions)
     both = weights @ (x * y).sum(axis=(1, 2)) - rows * (mean_x * mean_y).sum(axis=1)
     spread_x = weights @ (x * x).sum(axis=(1, 2)) - rows * (mean_x * mean_x).sum(axis=1)
     factor = np.where(spread_x > 1e-9 * rows, both / np.maximum(spread_x, 1e-12), 0.0)
-    found = mean_y - factor[:, None] * mean_x
+    positions = mean_y - factor[:, None] * mean_x
     mean = weights @ similarities.mean(axis=(1, 2)) / documents
-    content = y - found[0]  # what position does not explain
+    content = y - positions[0]  # what position does not explain
     spread = np.sqrt(weights @ (content * content).sum(axis=(1, 2)) / (rows * (count - 1)))
-    return Effects(found + mean[:, None], spread, documents)
+    return Effects(positions + mean[:, None], spread, documents)
 
 
-def representation(found: Effects) -> Representation:
+def representation(estimated: Effects) -> Representation:
     """The figures with their intervals, and what they say."""
-
-    def told(values: Array) -> Estimate:
-        return estimate(values, found.documents)
-
-    slope, primacy, recency = (told(values) for values in (found.slope, found.primacy, found.recency))
-    spread = np.maximum(found.spread, 1e-5)  # less is rounding
-    relative = told(found.slope / spread)
-    ends = told((found.primacy + found.recency) / 2 / spread)
+    first, last, documents = estimated.end_effect(0), estimated.end_effect(-1), estimated.documents
+    spread = np.maximum(estimated.spread, 1e-5)  # less is rounding
+    figures = (estimated.slope, first, last, estimated.slope / spread, (first + last) / 2 / spread)
+    slope, primacy, recency, relative, ends = (estimate(values, documents) for values in figures)
     bias, degree = _verdict(relative, ends, primacy, recency)
-    positions = tuple(told(found.positions[:, place]) for place in range(found.positions.shape[1]))
-    return Representation(found.documents, positions, slope, primacy, recency, relative, bias, degree)
+    positions = tuple(estimate(values, documents) for values in estimated.positions.T)
+    return Representation(documents, positions, slope, primacy, recency, relative, bias, degree)
 
 
 def estimate(values: Array, documents: int) -> Estimate:
@@ -153,6 +131,6 @@ def _verdict(relative: Estimate, ends: Estimate, primacy: Estimate, recency: Est
     return ("primacy" if relative.value < 0 else "recency"), degree
 
 
-def _sign(found: Estimate) -> int:
+def _sign(figure: Estimate) -> int:
     """Which side of 0 a figure is on, beyond noise; 0 if that is not known."""
-    return int(found.interval[0] > 0) - int(found.interval[1] < 0)
+    return int(figure.interval[0] > 0) - int(figure.interval[1] < 0)

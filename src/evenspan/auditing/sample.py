@@ -1,20 +1,21 @@
-"""A sample of documents with names, and how many rows are none."""
+"""Which documents an audit looks at: a sample of those in files or in memory, and how many are left out."""
 
 from __future__ import annotations
 
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from evenspan.corpus.documents import LINE_ID, BadRowError, Row, RowRules, kind_of
 from evenspan.corpus.sources import Source
 
 _NAMES = ("_id", "id", "name", "title")
 _AHEAD = 100  # rows that are looked at to find the field of the text
-_UNREADABLE = "in files that cannot be read"
 
 
 @dataclass
@@ -54,7 +55,8 @@ def read_texts(
     Rows that are empty, no text or in another encoding than UTF-8, and files of a folder that cannot be read, are counted
     and left out.
     """
-    sampled, kept, draw = Texts(), _Sample(sample), random.Random(seed)  # noqa: S311
+    drawn, draw = Texts(), random.Random(seed)  # noqa: S311
+    kept: list[tuple[int, str, str]] = []  # with the number of each, to put them back in order
     source = Source(str(location), source_format, text_field=column or "text", id_field="_id", wanted=_NAMES)
     single = Path(location).is_file()
     failures: list[Exception] = []
@@ -62,18 +64,24 @@ def read_texts(
     for name, rows in source.parts():
         parts += 1
         try:
-            for row, text in _texts(name, rows, column, sampled.left_out):
-                sampled.found += 1
-                kept.add(_name(row, Path(name).name if single else name), text, draw)
+            for row, text in _texts(name, rows, column, drawn.left_out):
+                drawn.found += 1
+                document = (drawn.found, _name(row, Path(name).name if single else name), text)
+                if sample is None or len(kept) < sample:
+                    kept.append(document)
+                elif (place := draw.randrange(drawn.found)) < sample:  # all have the same chance to stay
+                    kept[place] = document
         except (OSError, ValueError) as error:
             failures.append(error)
-            sampled.left_out[_UNREADABLE] += 1
-    if failures and (parts == 1 or not sampled.found):  # one bad file of a folder does not keep the others back
+            drawn.left_out["in files that cannot be read"] += 1
+    if failures and (parts == 1 or not drawn.found):  # one bad file of a folder does not keep the others back
         raise failures[0]
-    if not sampled.found:
-        raise ValueError(f"There is no document in {str(location)!r}. {sampled.in_words()}".rstrip())
-    sampled.names, sampled.texts = kept.in_order()
-    return sampled
+    if not drawn.found:
+        raise ValueError(f"There is no document in {str(location)!r}. {drawn.in_words()}".rstrip())
+    for _, name, text in sorted(kept):
+        drawn.names.append(name)
+        drawn.texts.append(text)
+    return drawn
 
 
 def _texts(name: str, rows: Iterable[Row], column: str | None, left_out: Counter[str]) -> Iterator[tuple[Row, str]]:
@@ -99,24 +107,35 @@ def _name(row: Row, file: str) -> str:
     values = ((row.fields or {}).get(name) for name in _NAMES)
     known = (str(value) for value in values if isinstance(value, (str, int)) and str(value).strip())
     value = next(known, str(row.place.line))
-    name = file if value == row.place.file else f"{file}:{value}"  # a file of plain text is one document
-    return name.encode("utf-8", "replace").decode("utf-8")  # no file can hold halves of surrogate pairs
+    return _storable(file if value == row.place.file else f"{file}:{value}")  # a file of plain text is one document
 
 
-class _Sample:
-    """The first documents, then each later one in place of another with the chance that all have to stay."""
+def sample_texts(
+    texts: Sequence[str], names: Sequence[str] | None, sample: int | None, seed: int, notes: list[str]
+) -> tuple[list[str], list[str]]:
+    """The documents to look at and their names, in their own order; what is no text or empty is left out and counted."""
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list of documents, not one string.")
+    texts = list(texts)
+    if names is not None and len(names) != len(texts):
+        raise ValueError(f"There are {len(names)} names for {len(texts)} texts.")
+    usable = [
+        number
+        for number, text in enumerate(texts)
+        if isinstance(text, str) and text.strip() and _storable(text) == text
+    ]
+    if left_out := len(texts) - len(usable):
+        notes.append(f"{left_out} of {len(texts)} texts are empty, no text, or not UTF-8, and were left out.")
+    if not usable:
+        raise ValueError("There is no text to look at: texts must hold at least one document.")
+    if sample is not None and sample < len(usable):
+        drawn = np.random.default_rng(seed).choice(len(usable), size=sample, replace=False)
+        notes.append(f"A sample of {sample} of {len(usable)} documents.")
+        usable = [usable[number] for number in sorted(drawn)]
+    of_usable = [number if names is None else names[number] for number in usable]
+    return [texts[number] for number in usable], [_storable(str(name)) for name in of_usable]
 
-    def __init__(self, size: int | None) -> None:
-        self.size, self.seen = size, 0
-        self.documents: list[tuple[int, str, str]] = []
 
-    def add(self, name: str, text: str, draw: random.Random) -> None:
-        self.seen += 1
-        if self.size is None or len(self.documents) < self.size:
-            self.documents.append((self.seen, name, text))
-        elif (place := draw.randrange(self.seen)) < self.size:
-            self.documents[place] = (self.seen, name, text)
-
-    def in_order(self) -> tuple[list[str], list[str]]:
-        ordered = sorted(self.documents)
-        return [name for _, name, _ in ordered], [text for _, _, text in ordered]
+def _storable(text: str) -> str:
+    """A text without halves of surrogate pairs, which tokenizers and files refuse."""
+    return text.encode("utf-8", "replace").decode("utf-8")

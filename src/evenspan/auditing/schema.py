@@ -23,25 +23,15 @@ class CutDocument:
 
 @dataclass(frozen=True)
 class Truncation:
-    """What the model never reads, because it stops at its maximum length.
+    """What the model never reads, because it stops at its maximum length."""
 
-    Attributes:
-        documents: how many were looked at.
-        cut: how many of them are longer than what the model reads.
-        tokens: of all of them together, special tokens and prompt not counted.
-        unread: how many of those tokens stand behind the cut.
-        room: how many tokens of a document the model reads.
-        longest: tokens of the longest document.
-        worst: the documents that lose most.
-    """
-
-    documents: int
-    cut: int
-    tokens: int
-    unread: int
-    room: int
-    longest: int
-    worst: tuple[CutDocument, ...] = ()
+    documents: int  # how many were looked at
+    cut: int  # how many of them are longer than what the model reads
+    tokens: int  # of all of them together, special tokens and prompt not counted
+    unread: int  # how many of those tokens stand behind the cut
+    room: int  # how many tokens of a document the model reads
+    longest: int  # tokens of the longest document
+    worst: tuple[CutDocument, ...] = ()  # the documents that lose most
 
     def __post_init__(self) -> None:
         if self.cut > self.documents or self.unread > self.tokens:
@@ -50,23 +40,14 @@ class Truncation:
 
 @dataclass(frozen=True)
 class LayerAttention:
-    """The pooling token's attention in one layer, over documents and heads.
+    """The pooling token's attention in one layer, over documents and heads."""
 
-    Attributes:
-        layer: its number, from 0.
-        calibrated: whether this layer was calibrated.
-        self_mass: what the pooling token gives itself: 5th, 25th, 50th, 75th and 95th percentile.
-        mean_self_mass: its mean.
-        first_mass: the mean mass of an isolated first token (last-token pooling only).
-        baskets: the mean mass of each basket, over the documents that have it.
-    """
-
-    layer: int
+    layer: int  # its number, from 0
     calibrated: bool
-    self_mass: tuple[float, ...]
+    self_mass: tuple[float, ...]  # what the pooling token gives itself: 5th, 25th, 50th, 75th and 95th percentile
     mean_self_mass: float
-    first_mass: float | None
-    baskets: tuple[float, ...]
+    first_mass: float | None  # the mean mass of an isolated first token (last-token pooling only)
+    baskets: tuple[float, ...]  # the mean mass of each basket, over the documents that have it
 
     def __post_init__(self) -> None:
         if len(self.self_mass) != 5:
@@ -75,16 +56,10 @@ class LayerAttention:
 
 @dataclass(frozen=True)
 class Attention:
-    """Where the pooling token looks, layer by layer.
+    """Where the pooling token looks, in every layer in which it sees the whole passage."""
 
-    Attributes:
-        basket_size: tokens in a basket.
-        basket_documents: how many documents have each basket.
-        layers: every layer in which the pooling token sees the whole passage.
-    """
-
-    basket_size: int
-    basket_documents: tuple[int, ...]
+    basket_size: int  # in tokens
+    basket_documents: tuple[int, ...]  # how many documents have each basket
     layers: tuple[LayerAttention, ...]
 
     def __post_init__(self) -> None:
@@ -104,27 +79,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Representation:
-    """How much each position is reflected in the vector of the whole.
+    """How much each position is reflected in the vector of the whole."""
 
-    Attributes:
-        documents: how many were cut into segments.
-        positions: the cosine of a segment with the whole, for a segment of average content, at each position.
-        slope: its change from the beginning to the end of a document, by a straight line; negative is primacy.
-        primacy: how much more the first position is reflected than those in between.
-        recency: how much more the last one is.
-        relative_slope: the slope in units of what content makes: the standard deviation over a document's segments.
-        bias: the verdict.
-        degree: how large it is; None if none was found.
-    """
-
-    documents: int
-    positions: tuple[Estimate, ...]
-    slope: Estimate
-    primacy: Estimate
-    recency: Estimate
-    relative_slope: Estimate
-    bias: Bias
-    degree: Degree | None
+    documents: int  # how many were cut into segments
+    positions: tuple[Estimate, ...]  # the cosine with the whole, at each position, of a segment of average content
+    slope: Estimate  # its change from the beginning to the end of a document, by a straight line; negative is primacy
+    primacy: Estimate  # how much more the first position is reflected than those in between
+    recency: Estimate  # how much more the last one is
+    relative_slope: Estimate  # in units of what content makes: the standard deviation over a document's segments
+    bias: Bias  # the verdict
+    degree: Degree | None  # how large it is; None if none was found
 
     def __post_init__(self) -> None:
         if (self.degree is None) != (self.bias == "none found"):
@@ -169,3 +133,8 @@ class AuditFigures:
     slope_change: Estimate | None
     notes: tuple[str, ...]
     setting: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def representations(self) -> tuple[Representation | None, Representation | None]:
+        """Of the plain model, and under the calibration."""
+        return self.plain.representation, self.calibrated.representation if self.calibrated else None

@@ -17,7 +17,7 @@ SHORTEST_SEGMENT = 16  # tokens; of less a vector says little
 _AT_ONCE = 64
 _WORST = 5
 _OPENING = 160
-_WORD_END = re.compile(r"\s+")
+_SPACES = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,15 @@ def read(
     model: SentenceTransformer, names: Sequence[str], texts: Sequence[str], room: int, segments: int
 ) -> list[MeasuredDocument]:
     """Measure and cut documents, all but what stands behind the room that a model has for text."""
-    module = document_module(model)
-    tokenizer: Any = getattr(module, "tokenizer", None) or model.tokenizer
+    tokenizer: Any = getattr(document_module(model), "tokenizer", None) or model.tokenizer
     documents = []
     for start in range(0, len(texts), _AT_ONCE):
-        batch = list(texts[start : start + _AT_ONCE])
-        for name, text, places in zip(
-            names[start : start + _AT_ONCE], batch, _token_places(tokenizer, batch), strict=True
-        ):
-            real = [place for place in places if place[1] > place[0]]
+        places = _token_places(tokenizer, list(texts[start : start + _AT_ONCE]))
+        for number, of_text in enumerate(places, start):
+            real = [place for place in of_text if place[1] > place[0]]
             # Joined again, segments may have a token or two more than before.
-            cut = _segments(text, real[: max(1, room - 2 * segments)], segments)
-            documents.append(MeasuredDocument(name, text, len(places), cut))
+            cut = _segments(texts[number], real[: max(1, room - 2 * segments)], segments)
+            documents.append(MeasuredDocument(names[number], texts[number], len(of_text), cut))
     return documents
 
 
@@ -66,11 +63,11 @@ def _segments(text: str, places: Sequence[tuple[int, int]], count: int) -> tuple
     """The text of these tokens in parts of the same number of tokens, each beginning with a word if one is near."""
     if len(places) < count * SHORTEST_SEGMENT:
         return ()
+    near = min(24, (places[-1][1] - places[0][0]) // (4 * count))
     cuts = [0]
     for number in range(1, count):
         place = places[number * len(places) // count][0]
-        near = min(24, (places[-1][1] - places[0][0]) // (4 * count))
-        space = _WORD_END.search(text, place - 1, place + near)
+        space = _SPACES.search(text, place - 1, place + near)
         cuts.append(space.end() if space else place)
     cuts.append(places[-1][1])
     parts = tuple(text[start:end].strip() for start, end in itertools.pairwise(cuts))
@@ -88,20 +85,21 @@ def _words(text: str, tokens: int) -> list[tuple[int, int]]:
 
 def truncation(documents: Sequence[MeasuredDocument], room: int) -> Truncation:
     """What is never read of documents."""
-    unread = [max(0, document.tokens - room) for document in documents]
-    worst = sorted(zip(unread, documents, strict=True), key=lambda pair: (-pair[0], pair[1].name))[:_WORST]
+    cut = [
+        CutDocument(document.name, document.tokens, document.tokens - room, _opening(document.text))
+        for document in documents
+        if document.tokens > room
+    ]
     return Truncation(
         documents=len(documents),
-        cut=sum(count > 0 for count in unread),
+        cut=len(cut),
         tokens=sum(document.tokens for document in documents),
-        unread=sum(unread),
+        unread=sum(document.unread for document in cut),
         room=room,
         longest=max((document.tokens for document in documents), default=0),
-        worst=tuple(
-            CutDocument(
-                document.name, document.tokens, count, " ".join(document.text[: 4 * _OPENING].split())[:_OPENING]
-            )
-            for count, document in worst
-            if count > 0
-        ),
+        worst=tuple(sorted(cut, key=lambda document: (-document.unread, document.name))[:_WORST]),
     )
+
+
+def _opening(text: str) -> str:
+    return " ".join(text[: 4 * _OPENING].split())[:_OPENING]

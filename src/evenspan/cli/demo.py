@@ -45,15 +45,8 @@ def demo(
     from evenspan.demonstration import demonstrate
 
     ready()
-    shown = demonstrate(
-        pooling,
-        calibration,
-        documents=documents,
-        tokens=tokens,
-        seed=seed,
-        progress=not display.quiet,
-        report=display.say,
-    )
+    size = {"documents": documents, "tokens": tokens}
+    shown = demonstrate(pooling, calibration, **size, seed=seed, progress=not display.quiet)
     values = {
         "pooling": pooling,
         "calibration": str(calibration),

@@ -6,16 +6,14 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evenspan.drawing import palette
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PANEL = (4.5, 3.2)  # inches: small enough that letters stay readable when a phone shows it across its whole width
 # Neither a date nor a version: the same figure is the same file.
@@ -24,31 +22,10 @@ _METADATA: dict[str, dict[str, str | None]] = {
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None},
 }
-_STYLE: dict[str, Any] = {
-    "axes.edgecolor": palette.MUTED,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.labelcolor": palette.MUTED,
-    "axes.labelsize": 9.5,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 10.5,
+_COLOURS = dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), palette.MUTED) | {
     "figure.facecolor": palette.PAPER,
-    "axes.facecolor": "none",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9.5,
     "grid.color": palette.RULE,
-    "grid.linewidth": 0.6,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "lines.linewidth": 1.9,
     "text.color": palette.INK,
-    "text.parse_math": False,  # a name with dollar signs is a name
-    "xtick.color": palette.MUTED,
-    "xtick.labelsize": 9,
-    "ytick.color": palette.MUTED,
-    "ytick.labelsize": 9,
 }
 
 
@@ -63,35 +40,16 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a report.
+    """A figure of a report, or of a file that stands alone."""
 
-    Attributes:
-        key: its name as a file, unique in a report.
-        title: what it shows.
-        description: the same in words, with the numbers that matter, for those who do not see it.
-        caption: how to read it.
-        panels: its drawings, side by side where there is room.
-        columns: of its data.
-        rows: its data.
-        subtitle: what an image must say that stands alone, without its caption.
-    """
-
-    key: str
+    key: str  # its name as a file, unique in a report
     title: str
-    description: str
-    caption: str
-    panels: tuple[Panel, ...]
-    columns: tuple[str, ...]
+    description: str  # the same in words, with the numbers that matter, for those who do not see it
+    caption: str  # how to read it
+    panels: tuple[Panel, ...]  # side by side where there is room
+    columns: tuple[str, ...]  # of its data
     rows: tuple[tuple[str | float | int | None, ...], ...]
-    subtitle: str = ""
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """The inside of an SVG element, and its view box."""
-
-    box: str
-    content: str
+    subtitle: str = ""  # what an image must say that stands alone, without its caption
 
 
 def save_image(figure: Figure, *paths: str | Path) -> None:
@@ -112,8 +70,8 @@ def save(figure: Figure, folder: Path) -> None:
         writer.writerows(figure.rows)
 
 
-def inline(figure: Figure) -> list[Drawing]:
-    """Each panel, for the page."""
+def inline(figure: Figure) -> list[tuple[str, str]]:
+    """Each panel, for the page: the view box and the inside of an SVG element."""
     drawings = []
     for place, panel in enumerate(figure.panels):
         with _styled(figure.key, letters="none"):
@@ -130,8 +88,9 @@ def _styled(salt: str, letters: str) -> Iterator[None]:
     # `rc_context` alone would let a user's own style shine through.
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # leaves the back end alone
+        matplotlib.rc_file(str(files("evenspan.drawing") / "figure.mplstyle"), use_default_template=False)
         parameters: Any = matplotlib.rcParams
-        parameters.update(_STYLE | {"svg.hashsalt": salt, "svg.fonttype": letters})
+        parameters.update(_COLOURS | {"svg.hashsalt": salt, "svg.fonttype": letters})
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
@@ -153,7 +112,7 @@ def _draw(panels: tuple[Panel, ...], title: str | None = None) -> Any:
     return canvas
 
 
-def _for_the_page(svg: str, prefix: str) -> Drawing:
+def _for_the_page(svg: str, prefix: str) -> tuple[str, str]:
     """Only the drawing, with letters and colours of the page, and ids that no other drawing has."""
     box = re.search(r'viewBox="([\d. ]+)"', svg)
     if box is None:
@@ -161,7 +120,7 @@ def _for_the_page(svg: str, prefix: str) -> Drawing:
     content = svg[svg.index(">", box.end()) + 1 : svg.rindex("</svg>")]
     content = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", content, flags=re.DOTALL)
     tags = " ".join(re.findall(r"<[^>]+>", content))
-    used = set(re.findall(r"url\(#([^)]+)\)", tags)) | set(re.findall(r'href="#([^"]+)"', tags))
+    used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', tags))
 
     def change(match: re.Match[str]) -> str:  # tags only: the text between them is not ours
         tag = match[0].replace("xlink:href=", "href=")
@@ -172,4 +131,4 @@ def _for_the_page(svg: str, prefix: str) -> Drawing:
         return re.sub(r"\s+", " ", palette.by_variables(tag))
 
     content = re.sub(r"<[^>]+>", change, content)
-    return Drawing(box[1], re.sub(r">\s+<", ">\n<", content).strip())
+    return box[1], re.sub(r">\s+<", ">\n<", content).strip()

@@ -39,8 +39,4 @@ def variables(*, dark: bool) -> str:
 
 def by_variables(svg: str) -> str:
     """A drawing whose colours are those of the page it stands on."""
-    return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _variable(colour.group()), svg)
-
-
-def _variable(colour: str) -> str:
-    return f"var({_NAMES[colour]})" if colour in _NAMES else colour
+    return re.sub(rf"({'|'.join(_NAMES)})\b", lambda colour: f"var({_NAMES[colour[0]]})", svg)

@@ -11,17 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 
 from evenspan.calibration import Calibration
 from evenspan.models.calibrating import calibrate
+from evenspan.models.devices import check_device
+from evenspan.models.files import ModelFiles, read_json
 from evenspan.models.gte import is_new, native_config
 from evenspan.models.modules import SAVED_CALIBRATION, CalibratedTransformer, without_note
 
-_HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
-# Everything a model needs and nothing that runs code or is pickled.
-_DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "README.md"]
 MINIATURE = "miniature:"
 _ROUTER = "router_config.json"
 _PLAIN_CLASS = f"{Transformer.__module__}.{Transformer.__name__}"
@@ -41,74 +42,79 @@ def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransfo
         path_or_name: a folder, the name of a model on the hub, or `miniature:cls` or `miniature:last`.
         **kwargs: passed on to `SentenceTransformer`.
 
+    Raises:
+        OSError, ValueError: if there is no such model, a file of it is damaged, or the device cannot be used.
+
     Example:
         >>> model = load("BAAI/bge-m3", device="cuda")  # doctest: +SKIP
     """
     name = os.fspath(path_or_name)
+    check_device(kwargs.get("device"))
     if name.startswith(MINIATURE):
         from evenspan.models.miniatures import miniature
 
         return miniature(name.removeprefix(MINIATURE), **kwargs)  # type: ignore[arg-type]
-    hub = {option: kwargs[option] for option in _HUB_OPTIONS if option in kwargs}
-    config = _read_json(name, "config.json", hub)
-    _refuse_other_model_types(name, _read_json(name, "config_sentence_transformers.json", hub) or {})
-    listed = _read_json(name, "modules.json", hub)
-    if config is None and listed is None and "/" in name and not os.path.isdir(name):
-        raise OSError(
-            f"Cannot load {name!r}: it is neither on the hub, as far as that can be reached, nor in the local cache. "
-            "Where there is no connection, download it elsewhere and pass its folder."
-        )
-    modules = json.dumps(listed)
-    if "Router" in modules:
-        modules += json.dumps(_read_json(name, _ROUTER, hub))
-    needs_native_config, is_calibrated = is_new(config or {}), any(name in modules for name in _CALIBRATED_CLASSES)
-    if not needs_native_config and not is_calibrated:
-        return SentenceTransformer(name, **kwargs)
-
-    folder = Path(name) if os.path.isdir(name) else _download(name, hub)
+    files = ModelFiles(name, kwargs)
+    config = files.json("config.json", dict) or {}
+    _refuse_other_model_types(name, files.json("config_sentence_transformers.json", dict) or {})
+    calibrated_at = _calibrated_module(files)
+    if not is_new(config) and calibrated_at is None:
+        return _build(files, files.name, kwargs)
+    folder = files.download()
     changes: dict[str, Callable[[str], str]] = {}
-    if needs_native_config:
+    if is_new(config):
         changes["config.json"] = lambda text: json.dumps(native_config(json.loads(text)))
         kwargs["trust_remote_code"] = False
-    if is_calibrated:
-        for file in ("modules.json", _ROUTER):
-            changes[file] = _with_plain_classes
-        changes["README.md"] = without_note
+    if calibrated_at is not None:
+        changes |= {"modules.json": _with_plain_classes, _ROUTER: _with_plain_classes, "README.md": without_note}
     with _view(folder, changes) as view:
         # The revision is resolved by now, and a folder has none.
-        local = {**kwargs, "local_files_only": True, "revision": None}
-        model = SentenceTransformer(str(view), **local)
+        model = _build(files, str(view), {**kwargs, "local_files_only": True, "revision": None})
     _rename(model, name)
-    if is_calibrated:
-        calibrate(model, *_saved_calibration(folder))
+    if calibrated_at is not None:
+        calibrate(model, *_saved_calibration(folder / calibrated_at / SAVED_CALIBRATION))
     return model
+
+
+def _build(files: ModelFiles, name: str, kwargs: dict[str, Any]) -> SentenceTransformer:
+    _refuse_foreign_classes(files, kwargs)
+    try:
+        # Weights that a checkpoint lacks (poolers that nobody reads) are made up: always the same, for the sake of digests.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            return SentenceTransformer(name, **kwargs)
+    except (AttributeError, IndexError, KeyError, OSError, SafetensorError, TypeError, ValueError) as error:
+        files.check()
+        reason = str(error).replace(name, files.name)  # nobody knows a temporary folder
+        if files.name in reason and isinstance(error, (OSError, ValueError)):
+            raise type(error)(reason) from error
+        raise OSError(f"Cannot load {files.name!r}: {reason}") from error
+
+
+def _refuse_foreign_classes(files: ModelFiles, kwargs: Mapping[str, Any]) -> None:
+    for entry in files.modules() or []:
+        if not kwargs.get("trust_remote_code") and not entry["type"].startswith(
+            ("sentence_transformers.", "evenspan.")
+        ):
+            raise ValueError(
+                f"{files.path('modules.json')} names the module class {entry['type']!r}, which is not part of "
+                "sentence-transformers: evenspan runs no code of models. Choose a model without code of its own."
+            )
+
+
+def _calibrated_module(files: ModelFiles) -> str | None:
+    """The subfolder of the calibrated module, among the modules or in a Router's document route; None in a plain model."""
+    places = {entry["path"]: entry["type"] for entry in files.modules() or []}
+    if any(kind.endswith(".Router") for kind in places.values()):
+        router = files.json(_ROUTER, dict) or {}
+        places |= router.get("types", {})
+    return next((place for place, kind in places.items() if kind in _CALIBRATED_CLASSES), None)
 
 
 def _with_plain_classes(text: str) -> str:
     for name in _CALIBRATED_CLASSES:
         text = text.replace(name, _PLAIN_CLASS)
     return text
-
-
-def _read_json(name: str, file: str, hub: dict[str, Any]) -> Any:
-    """A JSON file of a model, None if it has no such file."""
-    path = Path(name, file) if os.path.isdir(name) else _fetch(name, file, hub)
-    return _local_json(path) if path is not None and path.exists() else None
-
-
-def _fetch(name: str, file: str, hub: dict[str, Any]) -> Path | None:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, RepositoryNotFoundError
-
-    if name.count("/") > 1 or name.startswith((".", "/", "~")) or "\\" in name:
-        raise FileNotFoundError(f"There is no model folder {name!r}, and it is no name on the hub either.")
-    try:
-        return Path(hf_hub_download(name, file, **_hub_options(hub)))
-    except LocalEntryNotFoundError:
-        hub["local_files_only"] = True  # without a connection, ask once and not for every file
-        return None
-    except (EntryNotFoundError, RepositoryNotFoundError):
-        return None
 
 
 def _refuse_other_model_types(name: str, config: Mapping[str, Any]) -> None:
@@ -120,33 +126,18 @@ def _refuse_other_model_types(name: str, config: Mapping[str, Any]) -> None:
         )
 
 
-def _hub_options(hub: Mapping[str, Any]) -> dict[str, Any]:
-    return {"cache_dir" if option == "cache_folder" else option: value for option, value in hub.items()}
-
-
-def _download(name: str, hub: Mapping[str, Any]) -> Path:
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(name, allow_patterns=_DOWNLOADED, **_hub_options(hub)))
-
-
-def _saved_calibration(folder: Path) -> tuple[Calibration, str | None]:
-    """The calibration beside the module that `modules.json`, or the router's config, says is calibrated."""
-    places = [
-        Path(entry["path"]) for entry in _local_json(folder / "modules.json") if entry["type"] in _CALIBRATED_CLASSES
-    ]
-    if not places:
-        types: dict[str, str] = _local_json(folder / _ROUTER)["types"]
-        places = [Path(place) for place, kind in types.items() if kind in _CALIBRATED_CLASSES]
-    file = folder / places[0] / SAVED_CALIBRATION
-    if not file.exists():
-        raise FileNotFoundError(f"{folder} holds a calibrated model but no {file}: save the model again.")
-    saved = _local_json(file)
-    return Calibration.from_dict(saved["calibration"]), saved["default_task"]
-
-
-def _local_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+def _saved_calibration(path: Path) -> tuple[Calibration, str | None]:
+    if not path.exists():
+        raise FileNotFoundError(f"The model is calibrated, but there is no {path}: save it again.")
+    saved = read_json(path, dict)
+    try:
+        if saved["default_task"] not in (None, "document"):
+            raise ValueError(f"default_task is {saved['default_task']!r}, not 'document' or null.")
+        return Calibration.from_dict(saved["calibration"]), saved["default_task"]
+    except KeyError as error:
+        raise ValueError(f"{path} has no {error}: save the model again.") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} holds no calibration that can be read: {error}") from error
 
 
 @contextmanager

@@ -1,13 +1,14 @@
-"""What was found, in plain words: what is never read first, because it is often the larger loss."""
+"""What was found, in plain words and at a glance: what is never read first, because it is often the larger loss."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from evenspan.auditing.findings import Finding, Tone, audit_findings
-from evenspan.formatting import count, listed, method_name, points, tame
+from evenspan.auditing.audit_result import Audit
+from evenspan.auditing.findings import Finding, Tone, audit_findings, calibration_effect
+from evenspan.formatting import count, listed, method_name, plain, points, share, signed, tame
 from evenspan.report.load import Evaluation, Subject
-from evenspan.report.selection import choose, comparison_of, plain_of
+from evenspan.report.selection import choose, comparison_of
 
 _WHERE = {"beginning": "at the beginning", "middle": "in the middle", "end": "at the end"}
 _LEADS: dict[Tone, str] = {
@@ -20,14 +21,11 @@ _EVEN = 0.02  # nDCG@10: positions that differ by less are found equally well
 
 def subject_findings(subject: Subject) -> list[Finding]:
     """Everything worth saying about a model, what is never read first."""
-    findings = []
+    of_audits = []
     for path, audit in subject.audits:
-        name = subject.audit_name(path)
-        of_audit = audit_findings(audit)
-        findings.append(
-            [replace(finding, lead=f"{name}: {finding.lead}") for finding in of_audit] if name else of_audit
-        )
-    ordered = [first for first, *_ in findings] + [finding for _, *rest in findings for finding in rest]
+        prefix = f"{name}: " if (name := subject.audit_name(path)) else ""
+        of_audits.append([replace(finding, lead=prefix + finding.lead) for finding in audit_findings(audit)])
+    ordered = [first for first, *_ in of_audits] + [finding for _, *rest in of_audits for finding in rest]
     for evaluation in subject.evaluations:
         ordered += _positions(evaluation) + _calibration(evaluation, subject.audited_calibration)
     return list(dict.fromkeys(ordered))
@@ -40,14 +38,15 @@ def _on(evaluation: Evaluation) -> str:
 
 def _positions(evaluation: Evaluation) -> list[Finding]:
     """Whether the plain model finds answers equally well wherever they stand."""
-    plain = plain_of(evaluation)
-    if plain is None or plain.psi is None:
+    start = evaluation.plain
+    if start is None or start.psi is None:
         return []
-    scores = {name: group.ndcg for name, group in plain.groups.items()}
+    scores = {name: group.ndcg for name, group in start.groups.items()}
     best, worst = max(scores, key=scores.__getitem__), min(scores, key=scores.__getitem__)
+    where = {name: _WHERE.get(name, f"in “{tame(name)}”") for name in scores}
     text = (
-        f"{_on(evaluation)}, nDCG@10 of the plain model is {100 * scores[best]:.1f} for answers {_where(best)} and "
-        f"{100 * scores[worst]:.1f} for those {_where(worst)} (PSI {plain.psi:.3f}; 0 is even)."
+        f"{_on(evaluation)}, nDCG@10 of the plain model is {100 * scores[best]:.1f} for answers {where[best]} and "
+        f"{100 * scores[worst]:.1f} for those {where[worst]} (PSI {start.psi:.3f}; 0 is even)."
     )
     if scores[best] - scores[worst] < _EVEN:
         return [Finding("Answers are found equally well wherever they stand.", text, "good")]
@@ -56,24 +55,25 @@ def _positions(evaluation: Evaluation) -> list[Finding]:
 
 def _calibration(evaluation: Evaluation, audited: str | None) -> list[Finding]:
     """What calibration gains, and what it costs."""
-    plain, choice = plain_of(evaluation), choose(evaluation, audited)
-    compared = comparison_of([plain, choice.result]) if plain is not None and choice is not None else None
+    start, choice = evaluation.plain, choose(evaluation, audited)
+    compared = comparison_of([start, choice.result]) if start is not None and choice is not None else None
     if choice is None or compared is None:
         return []
     differences = compared.rows[1].differences
     main = "HM" if "HM" in differences else "nDCG@10"
     moves = {
-        tame(name.removeprefix("nDCG@10 ")): difference.value
+        name.removeprefix("nDCG@10 "): difference.value
         for name, difference in differences.items()
         if difference.significant and name.startswith("nDCG@10 ")
     }
-    gains = [f"{name} {points(change)}" for name, change in moves.items() if change > 0]
-    costs = [f"{name} {points(change)}" for name, change in moves.items() if change < 0]
+    gains, costs = (
+        [f"{tame(name)} {points(move)}" for name, move in moves.items() if sign * move > 0] for sign in (1, -1)
+    )
     change, sure = differences[main].value, differences[main].significant
     text = f"{_on(evaluation)}, {method_name(choice.result.method)} ({choice.why}) changes {main} by {points(change)} points"
     text += "." if sure else ", which is within noise."
     text += f" Gains: {listed(gains)}." if gains else " No position gains beyond noise."
-    tone: Tone = "neutral" if not sure else "good" if change > 0 else "bad"
+    tone = _tone(change if sure else 0)
     findings = [Finding(_LEADS[tone], text, tone)]
     if costs:
         text = (
@@ -84,5 +84,65 @@ def _calibration(evaluation: Evaluation, audited: str | None) -> list[Finding]:
     return findings
 
 
-def _where(group: str) -> str:
-    return _WHERE.get(group, f"in “{tame(group)}”")
+@dataclass(frozen=True)
+class Tile:
+    """One figure to be seen at a glance."""
+
+    label: str
+    value: str
+    note: str
+    tone: Tone = "neutral"
+
+
+def tiles(subject: Subject) -> list[Tile]:
+    """The figures that matter most."""
+    shown = []
+    for path, audit in subject.audits:
+        shown += _audit_tiles(audit, f"{name}: " if (name := subject.audit_name(path)) else "")
+    for evaluation in subject.evaluations:
+        shown += _evaluation_tiles(evaluation, subject.audited_calibration)
+    return shown
+
+
+def _audit_tiles(audit: Audit, prefix: str) -> list[Tile]:
+    cut = audit.truncation
+    note = f"{count(cut.cut)} of {count(cut.documents)} documents are cut"
+    shown = [Tile(f"{prefix}text never read", share(cut.unread, cut.tokens), note, "bad" if cut.unread else "good")]
+    before, after = audit.representations
+    if before is None:
+        return shown
+    slope = signed(before.slope.value)
+    note, tone = f"slope {slope} without calibration", _tone(-1 if before.degree else 1)
+    shown.append(Tile(f"{prefix}position bias", before.verdict, note, tone))
+    effect = calibration_effect(audit)
+    if after is None or effect is None:
+        return shown
+    note = f"slope {signed(after.slope.value)} instead of {slope}" + ", within noise" * (effect == "within noise")
+    if effect == "unchanged":
+        note = f"slope {slope}: nothing changes"
+    # A verdict that stays the same is no success, even if the slope is smaller.
+    better = effect in ("more even", "turned around") and after.verdict != before.verdict
+    return [*shown, Tile(f"{prefix}after calibration", after.verdict, note, _tone(better - (effect == "less even")))]
+
+
+def _evaluation_tiles(evaluation: Evaluation, audited: str | None) -> list[Tile]:
+    start, choice = evaluation.plain, choose(evaluation, audited)
+    if start is None or choice is None or start.harmonic_mean is None or choice.result.harmonic_mean is None:
+        return []
+    end = choice.result
+    change = end.ranking_score - start.ranking_score
+    value = f"{100 * start.ranking_score:.1f} → {100 * end.ranking_score:.1f}"
+    shown = [Tile("All positions (HM)", value, f"{points(change)} on {tame(evaluation.benchmark)}", _tone(change))]
+    moves = {name: end.groups[name].ndcg - group.ndcg for name, group in start.groups.items()}
+    lowest = min(moves, key=moves.__getitem__)
+    if moves[lowest] < 0:
+        value = f"{100 * start.groups[lowest].ndcg:.1f} → {100 * end.groups[lowest].ndcg:.1f}"
+        shown.append(Tile(f"Cost: {tame(lowest)}", value, f"{points(moves[lowest])} nDCG@10", "bad"))
+    if start.psi is not None and end.psi is not None:
+        value = f"{plain(start.psi, 2)} → {plain(end.psi, 2)}"
+        shown.append(Tile("Unevenness (PSI)", value, "0: every position alike", _tone(start.psi - end.psi)))
+    return shown
+
+
+def _tone(change: float) -> Tone:
+    return "good" if change > 0 else "bad" if change < 0 else "neutral"

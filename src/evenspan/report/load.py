@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from evenspan.auditing.audit_result import KIND, Audit
+from evenspan.auditing.parsing import parse
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.formatting import tame
 
@@ -18,7 +18,6 @@ HOW = (
     "`evenspan sweep MODEL --benchmark NAME --output DIR` write what a report is made of"
 )
 _COMPANIONS = ("run.json", "comparison.json")  # written beside results, and no results themselves
-_NATURAL = {"beginning": 0, "middle": 1, "end": 2}
 # Results that agree in these are of the same queries and the same model, so that their figures can stand side by side.
 _SAME = (
     "model",
@@ -47,6 +46,11 @@ class Evaluation:
         """Of the first result; the others agree in all that figures depend on."""
         return self.results[0].setting
 
+    @property
+    def plain(self) -> EvaluationResult | None:
+        """The result of the model without calibration."""
+        return self.results[0] if self.results[0].method == "none" else None
+
 
 @dataclass
 class Subject:
@@ -69,17 +73,11 @@ class Subject:
 
 @dataclass(frozen=True)
 class Material:
-    """What a report is made of.
-
-    Attributes:
-        subjects: the models, in the order in which they were found.
-        runs: what `run.json` says, for each folder that has one.
-        skipped: files that are no audit or evaluation, with the reason.
-    """
+    """What a report is made of: the models, in the order in which they were found."""
 
     subjects: tuple[Subject, ...]
-    runs: Mapping[Path, Mapping[str, Any]]
-    skipped: tuple[tuple[Path, str], ...]
+    runs: Mapping[Path, Mapping[str, Any]]  # what `run.json` says, for each folder that has one
+    skipped: tuple[tuple[Path, str], ...]  # files that are no audit or evaluation, with the reason
 
 
 def read_sources(sources: Iterable[str | Path]) -> Material:
@@ -94,15 +92,13 @@ def read_sources(sources: Iterable[str | Path]) -> Material:
     results: list[tuple[Path, EvaluationResult]] = []
     skipped: list[tuple[Path, str]] = []
     for path in _files(named):
-        try:
-            content = _read(path)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-            skipped.append((path, str(error) if isinstance(error, _ForeignFileError) else _damage(error)))
-            continue
+        content = _read(path)
         if isinstance(content, Audit):
             audits.append((path, content))
-        else:
+        elif isinstance(content, EvaluationResult):
             results.append((path, content))
+        else:
+            skipped.append((path, content))
     if not audits and not results:
         where = ", ".join(map(str, named)) or "nothing"
         reasons = "".join(f"\n  {path}: {reason}" for path, reason in skipped[:5])
@@ -112,51 +108,34 @@ def read_sources(sources: Iterable[str | Path]) -> Material:
     return Material(_subjects(audits, _evaluations(results)), runs, tuple(skipped))
 
 
-class _ForeignFileError(ValueError):
-    """A file of something else."""
-
-
 def _files(named: Sequence[Path]) -> list[Path]:
     files: dict[Path, Path] = {}
     for path in named:
-        if path.is_dir():
-            inside = sorted(file for file in path.rglob("*.json") if file.is_file() and file.name not in _COMPANIONS)
-        elif path.is_file():
-            inside = [path]
-        else:
+        if not (path.is_dir() or path.is_file()):
             raise FileNotFoundError(f"There is no file or folder {str(path)!r}.")
+        below = (file for file in path.rglob("*.json") if file.is_file() and file.name not in _COMPANIONS)
+        inside = sorted(below) if path.is_dir() else [path]
         for file in inside:
             files.setdefault(file.resolve(), file)
     return list(files.values())
 
 
-def _read(path: Path) -> Audit | EvaluationResult:
-    values = json.loads(path.read_text(encoding="utf-8-sig"))
-    if isinstance(values, dict) and values.get("kind") == KIND:
-        return Audit.from_dict(values)
-    if not isinstance(values, dict) or not {"benchmark", "method", "groups", "ndcg", "setting"} <= values.keys():
-        raise _ForeignFileError("neither an audit nor the result of an evaluation")
-    result = EvaluationResult.from_dict(values)
-    _check_numbers([result.ndcg, result.recall, *(group.ndcg for group in result.groups.values())])
-    # In JSON the groups are in alphabetical order, which would put the end before the middle.
-    return replace(result, groups={name: result.groups[name] for name in sorted(result.groups, key=_place)})
-
-
-def _check_numbers(values: Iterable[object]) -> None:
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TypeError(f"{value!r} stands where a number should")
-
-
-def _place(name: str) -> tuple[int, list[tuple[int, str]]]:
-    parts = [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
-    return _NATURAL.get(name, len(_NATURAL)), parts
-
-
-def _damage(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
+def _read(path: Path) -> Audit | EvaluationResult | str:
+    """What a file holds, or why that is nothing for a report."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8-sig"))
+        if isinstance(values, dict) and values.get("kind") == KIND:
+            return Audit.from_dict(values)
+        if not isinstance(values, dict) or not {"benchmark", "method", "groups", "ndcg", "setting"} <= values.keys():
+            return "neither an audit nor the result of an evaluation"
+        result = EvaluationResult.from_dict(values)
+        for score in (result.ndcg, result.recall, *(group.ndcg for group in result.groups.values())):
+            parse(float, score)
+    except json.JSONDecodeError as error:
         return f"no JSON ({error})"
-    return f"damaged, or of another version ({type(error).__name__}: {error})"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        return f"damaged, or of another version ({error})"
+    return result
 
 
 def _run(path: Path) -> Mapping[str, Any] | None:
@@ -175,8 +154,7 @@ def _evaluations(results: Sequence[tuple[Path, EvaluationResult]]) -> list[Evalu
         groups.setdefault(key, {}).setdefault(result.method, (path, result))
     evaluations = []
     for members in groups.values():
-        ordered = sorted(members.values(), key=lambda member: member[1].method != "none")
-        paths, of_paths = zip(*ordered, strict=True)
+        paths, of_paths = zip(*sorted(members.values(), key=lambda member: member[1].method != "none"), strict=True)
         evaluations.append(Evaluation(of_paths[0].benchmark, of_paths, paths))
     return evaluations
 
@@ -196,6 +174,5 @@ def _subjects(audits: Sequence[tuple[Path, Audit]], evaluations: Sequence[Evalua
     for path, audit in audits:
         subject(audit.model, audit.setting.get("weights_sha256")).audits.append((path, audit))
     for evaluation in evaluations:
-        setting = evaluation.setting
-        subject(setting.get("model"), setting.get("weights_sha256")).evaluations.append(evaluation)
+        subject(*map(evaluation.setting.get, ("model", "weights_sha256"))).evaluations.append(evaluation)
     return tuple(subjects)

@@ -10,24 +10,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from evenspan.auditing.findings import Finding
 from evenspan.drawing import palette
-from evenspan.drawing.figure import Drawing, Figure, inline
+from evenspan.drawing.figure import Figure, inline
 from evenspan.formatting import listed, model_name, printable
 from evenspan.report.figures.audit import audit_figures
 from evenspan.report.figures.evaluation import evaluation_figures
-from evenspan.report.findings import subject_findings
+from evenspan.report.findings import Tile, subject_findings, tiles
 from evenspan.report.load import Material, Subject
 from evenspan.report.tables import Table, audit_tables, data_table, evaluation_table, settings_tables
-from evenspan.report.tiles import Tile, tiles
-
-
-@dataclass(frozen=True)
-class DrawnFigure:
-    """A figure with its drawings for the page, its data if they are few, and how much of the width it takes."""
-
-    figure: Figure
-    drawings: Sequence[Drawing]
-    data: Table | None
-    width: str
 
 
 @dataclass(frozen=True)
@@ -36,7 +25,7 @@ class Part:
 
     heading: str
     name: str
-    figures: Sequence[DrawnFigure]
+    figures: Sequence[tuple[Figure, str]]  # and how much of the width it takes
     tables: Sequence[Table]
     notes: Sequence[str]
 
@@ -52,7 +41,7 @@ class Section:
 
 
 def sections(material: Material) -> list[Section]:
-    """Everything that a report shows, with its figures drawn, a section for each model."""
+    """Everything that a report shows, a section for each model."""
     return [
         Section(model_name(subject.model), tiles(subject), subject_findings(subject), _parts(subject, f"m{number}"))
         for number, subject in enumerate(material.subjects, 1)
@@ -61,14 +50,11 @@ def sections(material: Material) -> list[Section]:
 
 def page(material: Material, content: Sequence[Section], folder: str) -> str:
     """The whole report as HTML; `folder` is where its figures are kept."""
-    environment = Environment(
-        loader=PackageLoader("evenspan.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["unbroken"] = _unbroken
+    environment = Environment(loader=PackageLoader("evenspan.report"), autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    environment.globals |= {"inline": inline, "data_table": data_table}
+    # No line ends between a number and its percent sign.
+    environment.filters["unbroken"] = lambda text: re.sub(r"(?<=\d) %", "\u00a0%", text)
     text = environment.get_template("page.html").render(
         sections=content,
         made_from=_made_from(material),
@@ -78,11 +64,6 @@ def page(material: Material, content: Sequence[Section], folder: str) -> str:
         dark=palette.variables(dark=True),
     )
     return printable(f"{text}\n")
-
-
-def _unbroken(text: str) -> str:
-    """No line ends between a number and its percent sign."""
-    return re.sub(r"(?<=\d) %", "\u00a0%", text)
 
 
 def _made_from(material: Material) -> str:
@@ -95,22 +76,20 @@ def _made_from(material: Material) -> str:
 def _parts(subject: Subject, key: str) -> list[Part]:
     parts = []
     for place, (path, audit) in enumerate(subject.audits, 1):
-        figures = _drawn(audit_figures(audit, f"{key}-audit{place}"))
+        figures = _placed(audit_figures(audit, f"{key}-audit{place}"))
         parts.append(Part("What the audit shows", subject.audit_name(path), figures, audit_tables(audit), audit.notes))
     audited = subject.audited_calibration
     for place, evaluation in enumerate(subject.evaluations, 1):
-        figures = _drawn(evaluation_figures(evaluation, f"{key}-evaluation{place}", audited))
+        figures = _placed(evaluation_figures(evaluation, f"{key}-evaluation{place}", audited))
         notes = tuple(dict.fromkeys(note for result in evaluation.results for note in result.notes))
         tables = [evaluation_table(evaluation, audited)]
         parts.append(Part("How well answers are found", evaluation.benchmark, figures, tables, notes))
     return parts
 
 
-def _drawn(figures: Sequence[Figure]) -> list[DrawnFigure]:
+def _placed(figures: Sequence[Figure]) -> list[tuple[Figure, str]]:
     single = [figure.key for figure in figures if len(figure.panels) == 1]
     widths = dict.fromkeys(single, "single")
     if len(single) % 2:
         widths[single[-1]] = "alone"  # without a neighbour it takes the whole width
-    return [
-        DrawnFigure(figure, inline(figure), data_table(figure), widths.get(figure.key, "wide")) for figure in figures
-    ]
+    return [(figure, widths.get(figure.key, "wide")) for figure in figures]

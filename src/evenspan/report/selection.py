@@ -23,12 +23,6 @@ class Choice:
     why: str
 
 
-def plain_of(evaluation: Evaluation) -> EvaluationResult | None:
-    """The model without calibration."""
-    first = evaluation.results[0]
-    return first if first.method == "none" else None
-
-
 def setting_of(result: EvaluationResult) -> Calibration | None:
     """The setting of a result, exact or detached; None for a baseline and the plain model."""
     return calibration_named(result.method.removesuffix(DETACHED))
@@ -52,7 +46,7 @@ def choose(evaluation: Evaluation, audited: str | None = None) -> Choice | None:
 
 def shown(evaluation: Evaluation, audited: str | None = None) -> list[EvaluationResult]:
     """The plain result, the chosen and the best calibration, baselines, then others, as many as fit."""
-    plain, choice = plain_of(evaluation), choose(evaluation, audited)
+    plain, choice = evaluation.plain, choose(evaluation, audited)
     calibrated = [result for result in evaluation.results if setting_of(result) is not None]
     exact = [result for result in calibrated if not result.method.endswith(DETACHED)]
     others = [result for result in evaluation.results if result not in calibrated]
@@ -65,7 +59,7 @@ def shown(evaluation: Evaluation, audited: str | None = None) -> list[Evaluation
 
 def sweep_of(evaluation: Evaluation) -> SweepResult | None:
     """The results as a sweep: at least three settings beside the plain model, on a benchmark with positions."""
-    plain = plain_of(evaluation)
+    plain = evaluation.plain
     detached = any(result.method.endswith(DETACHED) for result in evaluation.results)
     settings = {
         calibration: result

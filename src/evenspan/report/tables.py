@@ -22,21 +22,13 @@ _FEW_ROWS = 40  # a longer table of a figure's data is left to its CSV file
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text; the first one of a row is its header.
-
-    Attributes:
-        caption: what it shows.
-        header: of its columns.
-        rows: its cells.
-        kind: `texts` where the last column is running text.
-        folded: a further table that is closed at first.
-    """
+    """Cells of text; the first one of a row is its header."""
 
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    kind: str = ""
-    folded: Table | None = None
+    kind: str = ""  # `texts` where the last column is running text
+    folded: Table | None = None  # a further table that is closed at first
 
 
 def audit_tables(audit: Audit) -> list[Table]:
@@ -44,41 +36,37 @@ def audit_tables(audit: Audit) -> list[Table]:
     cut = audit.truncation
     rows = [
         ("documents", count(cut.documents), ""),
-        ("of them cut", f"{count(cut.cut)} ({share(cut.cut, cut.documents)})", ""),
+        ("of them cut", _part(cut.cut, cut.documents), ""),
         ("tokens", count(cut.tokens), ""),
-        ("of them never read", f"{count(cut.unread)} ({share(cut.unread, cut.tokens)})", ""),
+        ("of them never read", _part(cut.unread, cut.tokens), ""),
         ("tokens of a document that are read", count(cut.room), ""),
     ]
-    before = audit.plain.representation
-    after = audit.calibrated.representation if audit.calibrated else None
-    if before is not None:
-        pairs = zip(_shape(before), _shape(after) if after else [""] * 5, strict=True)
-        names = ("verdict", "slope", "primacy", "recency", "relative slope")
-        rows += [(name, *pair) for name, pair in zip(names, pairs, strict=True)]
+    before, after = (_shape(shape) for shape in audit.representations)
+    rows += [(name, figure, after.get(name, "")) for name, figure in before.items()]
     if audit.slope_change is not None:
         rows.append(("change of the slope", "", _with_interval(audit.slope_change)))
     columns = 3 if any(row[2] for row in rows) else 2
-    figures = Table(
-        "Figures of the audit, with 95 % intervals",
-        ("figure", "plain", "calibrated")[:columns],
-        [row[:columns] for row in rows],
-    )
-    worst = [
-        (
-            document.name,
-            count(document.tokens),
-            f"{count(document.unread)} ({share(document.unread, document.tokens)})",
-            document.opening,
-        )
-        for document in cut.worst
-    ]
-    header = ("document", "tokens", "never read", "begins with")
-    return [figures, *([Table("Documents that lose most", header, worst, kind="texts")] if worst else [])]
+    header = ("figure", "plain", "calibrated")[:columns]
+    tables = [Table("Figures of the audit, with 95 % intervals", header, [row[:columns] for row in rows])]
+    if cut.worst:
+        worst = [
+            (document.name, count(document.tokens), _part(document.unread, document.tokens), document.opening)
+            for document in cut.worst
+        ]
+        header = ("document", "tokens", "never read", "begins with")
+        tables.append(Table("Documents that lose most", header, worst, kind="texts"))
+    return tables
 
 
-def _shape(shape: Representation) -> list[str]:
-    estimates = (shape.slope, shape.primacy, shape.recency, shape.relative_slope)
-    return [shape.verdict, *map(_with_interval, estimates)]
+def _part(part: int, whole: int) -> str:
+    return f"{count(part)} ({share(part, whole)})"
+
+
+def _shape(shape: Representation | None) -> dict[str, str]:
+    if shape is None:
+        return {}
+    names = ("slope", "primacy", "recency", "relative_slope")
+    return {"verdict": shape.verdict} | {name.replace("_", " "): _with_interval(getattr(shape, name)) for name in names}
 
 
 def _with_interval(estimate: Estimate) -> str:
@@ -98,10 +86,9 @@ def evaluation_table(evaluation: Evaluation, audited: str | None) -> Table:
     caption = "nDCG@10 and Recall@10 × 100"
     if compared is not None:
         caption += f"; * differs from {method_name(first[0].method)} (p < 0.05, or a 95 % paired interval without 0)"
-    everything = None
-    if len(first) < len(evaluation.results):
-        everything = _methods(f"All {len(evaluation.results)} methods", evaluation.results, set())
-    return _methods(caption, first, marks, everything)
+    results = evaluation.results
+    folded = _methods(f"All {len(results)} methods", results, set()) if len(first) < len(results) else None
+    return _methods(caption, first, marks, folded)
 
 
 def _methods(
@@ -119,9 +106,9 @@ def _methods(
         for name, score in scores.items():
             text = "–" if score is None else f"{score:.3f}" if name == "PSI" else f"{100 * score:.1f}"
             cells.append(text + "*" * ((result.method, name) in marks))
-        rows.append([*cells, *([f"{result.vectors_per_document:.1f}"] if many else [])])
-    header = ["method", *groups, "nDCG@10", "Recall@10", *(["HM", "PSI"] if positions else [])]
-    return Table(caption, header + ["vectors/document"] * many, rows, folded=folded)
+        rows.append(cells + [f"{result.vectors_per_document:.1f}"] * many)
+    header = ["method", *groups, "nDCG@10", "Recall@10", *["HM", "PSI"] * positions, *["vectors/document"] * many]
+    return Table(caption, header, rows, folded=folded)
 
 
 def data_table(figure: Figure) -> Table | None:
@@ -151,10 +138,9 @@ def settings_tables(material: Material) -> Iterator[tuple[str, Table]]:
 
 
 def _settings(path: Path, setting: Mapping[str, Any], run: Mapping[str, Any] | None) -> tuple[str, Table]:
-    run = run or {}
-    values = {**({"command": run["command"]} if "command" in run else {}), **setting}
-    if "versions" not in values and "versions" in run:
-        values["versions"] = run["versions"]
+    values = {name: value for name, value in (run or {}).items() if name == "command"} | dict(setting)
+    if run and "versions" in run:
+        values.setdefault("versions", run["versions"])
     name = "/".join(path.parts[-2:])  # where it lies on a machine is nobody's business
     rows = [(key.replace("_", " "), _written(value)) for key, value in values.items()]
     return name, Table(f"Settings of {name}", ("setting", "value"), rows)

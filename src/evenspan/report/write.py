@@ -41,19 +41,16 @@ def write_report(sources: Iterable[str | Path] | str | Path | Material, output: 
     check_output(output)
     target = Path(output)
     folder = _figures_of(target)
-    if isinstance(sources, (str, Path)):
-        sources = [sources]
-    material = sources if isinstance(sources, Material) else read_sources(sources)
+    named = [sources] if isinstance(sources, (str, Path)) else sources
+    material = named if isinstance(named, Material) else read_sources(named)
     content = sections(material)
     text = page(material, content, folder.name)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():  # figures of an earlier report that this one may not have
         if _FIGURE.fullmatch(old.name):
             old.unlink()
-    for section in content:
-        for part in section.parts:
-            for drawn in part.figures:
-                save(drawn.figure, folder)
+    for figure in (figure for section in content for part in section.parts for figure, _ in part.figures):
+        save(figure, folder)
     write_whole(target, text.encode())
     return target
 

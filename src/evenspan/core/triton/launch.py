@@ -36,9 +36,9 @@ def relaunch(
         return
     seen = tuple((tensor.dtype, tensor.data_ptr() % 16 == 0) for tensor in tensors)
     key = (kernel, device.index, seen, strides, constants)
-    found = _compiled.get(key)
-    if found is not None:
-        found[grid](*arguments)
+    compiled = _compiled.get(key)
+    if compiled is not None:
+        compiled[grid](*arguments)
         return
     compiled = kernel[grid](*arguments, num_warps=num_warps)
     if compiled is not None:  # the interpreter compiles nothing

@@ -72,11 +72,25 @@ class CalibratedEncoder(AbsEncoder):
             raise TypeError(f"{', '.join(kwargs)}: options of loading, and this model is loaded already.")
         self.model = model
         self.model_prompts = {key: text for key, text in model.prompts.items() if text is not None}
-        self.calibration = _chosen(calibration, model)
+        if isinstance(calibration, str):
+            self.calibration = None if calibration == PLAIN else Calibration.parse(calibration)
+        else:
+            self.calibration = calibration_of(model) if calibration is None else calibration
         if self.calibration is not None:
             with self._setting(PromptType.document):
                 pass  # a model that cannot be calibrated is refused now, not after the first task's data are loaded
-        self.mteb_model_meta = _meta(model, self.calibration, name, revision)
+        known = {
+            "name": name or _name(model),
+            "revision": revision or getattr(model.config, "_commit_hash", None) or weights_digest(model),
+            "experiment_kwargs": {"calibration": str(self.calibration or PLAIN)},
+            "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "max_tokens": model.max_seq_length,
+            "embed_dim": model.get_embedding_dimension(),
+            "similarity_fn_name": ScoringFunction.from_str(str(model.similarity_fn_name)),
+            "framework": ["Sentence Transformers", "PyTorch"],
+        }
+        # It has no loader, since the name does not always say where the model came from.
+        self.mteb_model_meta = ModelMeta.create_empty(overwrites=known)
 
     def encode(
         self,
@@ -109,32 +123,6 @@ class CalibratedEncoder(AbsEncoder):
         """
         meta = self.mteb_model_meta
         return CachedEmbeddingWrapper(self, Path(folder, meta.model_name_as_path(), str(meta.revision)))
-
-
-def _chosen(calibration: Calibration | str | None, model: SentenceTransformer) -> Calibration | None:
-    if calibration is None:
-        return calibration_of(model)
-    if isinstance(calibration, str):
-        return None if calibration == PLAIN else Calibration.parse(calibration)
-    return calibration
-
-
-def _meta(
-    model: SentenceTransformer, calibration: Calibration | None, name: str | None, revision: str | None
-) -> ModelMeta:
-    """What mteb knows of the model; it has no loader, since the name does not always say where the model came from."""
-    commit = getattr(model.config, "_commit_hash", None)
-    known = {
-        "name": name or _name(model),
-        "revision": revision or commit or weights_digest(model),
-        "experiment_kwargs": {"calibration": PLAIN if calibration is None else str(calibration)},
-        "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "max_tokens": model.max_seq_length,
-        "embed_dim": model.get_embedding_dimension(),
-        "similarity_fn_name": ScoringFunction.from_str(str(model.similarity_fn_name)),
-        "framework": ["Sentence Transformers", "PyTorch"],
-    }
-    return ModelMeta.create_empty(overwrites=known)
 
 
 def _name(model: SentenceTransformer) -> str:

