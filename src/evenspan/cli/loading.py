@@ -1,30 +1,29 @@
 """Models for commands."""
 
-from __future__ import annotations
+import os
+import sys
+from typing import TYPE_CHECKING, Any
 
-from typing import TYPE_CHECKING
-
-from evenspan.cli.display import quiet_libraries
 from evenspan.cli.parsing import BadOptionError
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
-def load_model(name: str, device: str | None = None) -> SentenceTransformer:
+def load_model(name: str, device: str | None = None) -> "SentenceTransformer":
     """The model of a name, on a device that is there."""
     from evenspan.models.loading import load
 
-    quiet_libraries()
-    check_device(device)
-    return load(name, **({} if device is None else {"device": device}))
+    ready(device)
+    return load(name, device=device)
 
 
-def check_device(device: str | None) -> None:
-    """Refuse a device that PyTorch cannot compute on."""
-    if device is None:
-        return
+def ready(device: str | None = None) -> None:
+    """Refuse a device that PyTorch cannot compute on, and silence what would drown a command's own output."""
     import torch
+    from huggingface_hub.utils import logging as hub
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+    from transformers.utils import logging as transformers
 
     try:
         torch.zeros(1, device=device).cpu()
@@ -33,3 +32,10 @@ def check_device(device: str | None) -> None:
         raise BadOptionError(
             f"--device {device}: PyTorch cannot compute there ({reason}). Leave --device out for the best there is, or say cpu."
         ) from error
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    for log in (hub, transformers):
+        silence: Any = log
+        silence.set_verbosity_error()
+    silence.disable_progress_bar()
+    if not sys.stderr.isatty():
+        disable_progress_bars()

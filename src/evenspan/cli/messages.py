@@ -1,38 +1,29 @@
 """Errors as a command says them: one line, no long values, and the words of the command line, not of Python."""
 
-from __future__ import annotations
-
 import re
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
 import evenspan
+from evenspan.formatting import tame
 
 _HOME = str(Path(evenspan.__file__).parent)
-_LONGEST = 200  # of a value, in characters
-_VALUE = re.compile(rf"'[^'\n]{{{_LONGEST},}}'|\S{{{_LONGEST},}}")
+_LONG_VALUE = re.compile(r"'[^'\n]{200,}'|\S{200,}")
 # What the library says, and what the command line calls it.
 _PHRASES = {
     r" \(replace=True\)": "",
-    r"\bmodel=…": "--model",
     r"\bpath=DIR \(on the command line: (--option path=DIR)\)": r"\1",
     r"`path` names": "the option path names",
-    r"\bengine='ray'": "--engine ray",
-    r"\btable=(?=')": "--table ",
-    r"\baddress and workers\b": "--address and --workers",
-    r", or None for all documents": "",
+    r"^An address and a number of workers\b": "--address and --workers",
+    r"\b([Tt]he engine 'ray'|engine='ray')": "--engine ray",
+    r"^The table '.*' is for PostgreSQL": "--table is for PostgreSQL",
     r"\badd a format\b": "add --format",
     r"\bsay with a format or a pattern\b": "say with --format or a pattern",
     r"\bsay which format it is\b": "say with --format what they hold",
     r"\bnot True\b": "not true",
     r"\bnot False\b": "not false",
     r"\bnot str\b": "not text",
-    r", see Calibration\.parse": "",
-    r"\bmax_rejects\b": "--max-rejects",
-    r"\bid_field\b": "--id",
-    r"\bkeep_text\b": "--no-text",
-    r"\bsource_format\b": "--format",
 }
 
 
@@ -44,9 +35,7 @@ def is_expected(error: BaseException) -> bool:
     """
     if isinstance(error, (ImportError, OSError, RuntimeError)):
         return not isinstance(error, (NotImplementedError, RecursionError))
-    if not isinstance(error, (TypeError, ValueError)):
-        return False
-    if _is_ours(error):
+    if _is_ours(error) and isinstance(error, (TypeError, ValueError)):
         return (traceback.extract_tb(error.__traceback__)[-1].line or "").startswith("raise")
     return isinstance(error, ValueError)
 
@@ -63,28 +52,17 @@ def message(error: BaseException, flags: Mapping[str, str]) -> str:
         if "_" in name:
             text = re.sub(rf"(?<![\w./'\"-]){name}(?![\w./'\"-])", flag, text)
     if "\n  " in text and _is_ours(error):  # a list with its lines set in, such as two settings side by side
-        return printable(_shortened(text))
+        return tame(_shortened(text))
     return one_line(text)
-
-
-def unexpected(error: BaseException) -> str:
-    """A mistake of the program, and how to see more of it."""
-    about = ": ".join(filter(None, (type(error).__name__, str(error).strip())))
-    return one_line(f"unexpected error ({about}); run again with --debug for the traceback")
 
 
 def one_line(text: str) -> str:
     """A text in a line, with long values cut, and nothing in it that would steer the terminal."""
-    return printable(_shortened(" ".join(text.split())))
-
-
-def printable(text: str) -> str:
-    """Text from anywhere, without what would steer the terminal."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t " else "�" for letter in text)
+    return tame(_shortened(" ".join(text.split())))
 
 
 def _shortened(text: str) -> str:
-    return _VALUE.sub(lambda match: f"{match[0][:80]}…{match[0][-20:]}", text)
+    return _LONG_VALUE.sub(lambda match: f"{match[0][:80]}…{match[0][-20:]}", text)
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -1,60 +1,55 @@
 """The options that commands share, each written once, and the groups that they come in."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 from evenspan.calibration import Calibration
-from evenspan.cli.files import check_cache
-from evenspan.cli.parsing import (
-    BadOptionError,
-    calibration,
-    calibration_or_none,
-    choice,
-    location,
-    name_and_value,
-    number,
-    parsed,
-    path,
-    text,
+from evenspan.cli import parsing
+from evenspan.cli.loading import load_model
+from evenspan.cli.parsing import BadOptionError, argument, choice, number, option
+
+_CALIBRATION = (
+    "A setting such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64'. What is left out takes its default."
 )
-
-_MODEL = "A model folder, a name on the Hugging Face hub, or miniature:cls or miniature:last."
+_OR_NONE = f"A setting such as 'soft,strength=1.0', or 'none' (default: the model's own, or '{Calibration()}')."
 _BENCHMARK = "fineweb-posq, squad-posq, posir, nanobeir, generated, a folder in BEIR layout, or a file in SQuAD format."
-_CALIBRATION = "Such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64'; what is left out takes its default."
-_OR_NONE = f"Such as 'soft,strength=1.0', or 'none' (default: the model's own, or '{Calibration()}')."
-_DOCUMENT_PROMPT = "In front of documents (default: the model's own)."
-_QUERY_PROMPT = "In front of queries (default: the model's own)."
-_EMBEDDER = "What segment-average compares sentences with: a model, or 'self' (default: Chonkie's own)."
-_CACHE = "Folder for vectors (default: evenspan/vectors in $XDG_CACHE_HOME or ~/.cache)."
+_OPTION = "An option of the benchmark, such as tiny=true, language=deu-Latn or path=DIR. May be repeated."
+_EMBEDDER = "For segment-average: the model that compares sentences, or 'self' (default: Chonkie's own)."
+_FORMAT = "What the files hold, where their names do not say."
+_MODEL = "A folder, a name on the Hugging Face hub, miniature:cls or miniature:last."
+_PROMPT = "Put in front of each {} (default: the model's own)."
+_STORE = "A folder (LanceDB), parquet:FOLDER, or postgresql://HOST/NAME (needs pgvector)."
+SOURCE = (
+    "Documents: a file (.jsonl, .csv, .tsv, .parquet, .txt or .md; also .gz and .zst), a folder of such files, a glob in "
+    "quotes, - for standard input, or hf:OWNER/NAME[:CONFIG[:SPLIT]] for a dataset on the hub."
+)
+CACHE = "Folder for vectors (default: evenspan/vectors in $XDG_CACHE_HOME or ~/.cache)."
 
-Model = Annotated[str, text("MODEL", "MODEL", _MODEL)]
-OneCalibration = Annotated[Any, parsed("--calibration", "STRING", _CALIBRATION, calibration)]
-Calibrations = Annotated[list[Any] | None, parsed("--calibration", "STRING", "May be repeated.", calibration)]
-CalibrationOrNone = Annotated[Any, parsed("--calibration", "STRING", _OR_NONE, calibration_or_none)]
-SourceFormat = Annotated[
-    str | None,
-    choice("--format", "Where the name of a file does not say.", "jsonl", "csv", "tsv", "parquet", "text"),
-]
-Device = Annotated[str | None, text("--device", "NAME", "cpu, cuda, … (default: the best there is).")]
-BatchSize = Annotated[int, number("--batch-size", "Texts in a batch.")]
-Seed = Annotated[int, number("--seed", "Of all that is drawn.", 0, 2**63 - 1)]
-DocumentPrompt = Annotated[str | None, text("--document-prompt", "TEXT", _DOCUMENT_PROMPT, may_be_empty=True)]
-QueryPrompt = Annotated[str | None, text("--query-prompt", "TEXT", _QUERY_PROMPT, may_be_empty=True)]
-Table = Annotated[str | None, text("--table", "NAME", "In PostgreSQL (default: evenspan).")]
-SegmentEmbedder = Annotated[str | None, text("--segment-embedder", "MODEL", _EMBEDDER)]
-OutputFolder = Annotated[Path | None, path("--output", "DIR", "Write results, tables and figures here.", "-o")]
-CacheFolder = Annotated[Path | None, path("--cache", "DIR", _CACHE)]
-Store = Annotated[
-    str, location("STORE", "STORE", "A folder (LanceDB), parquet:FOLDER, or postgresql://… (needs pgvector).")
-]
+
+def _or_none(words: str) -> Calibration | str:
+    return words if words == "none" else Calibration.parse(words)
+
+
+Model = Annotated[str, argument(_MODEL, "MODEL", parsing.model_name)]
+OneCalibration = Annotated[Any, option(_CALIBRATION, "STRING", Calibration.parse)]
+Calibrations = Annotated[list[Any] | None, option(f"{_CALIBRATION} May be repeated.", "STRING", Calibration.parse)]
+CalibrationOrNone = Annotated[Any, option(_OR_NONE, "STRING", _or_none)]
+SourceFormat = Annotated[str | None, choice(_FORMAT, "jsonl|csv|tsv|parquet|text", "--format")]
+Device = Annotated[str | None, option("Where to compute: cpu, cuda, … (default: the best there is).")]
+BatchSize = Annotated[int, number("Texts in a batch, at most.")]
+Seed = Annotated[int, number("Seed of all random draws.", 0, 2**63 - 1)]
+DocumentPrompt = Annotated[str | None, option(_PROMPT.format("document"), "TEXT", parsing.prompt)]
+QueryPrompt = Annotated[str | None, option(_PROMPT.format("query"), "TEXT", parsing.prompt)]
+Table = Annotated[str | None, option("Table in PostgreSQL (default: evenspan).")]
+SegmentEmbedder = Annotated[str | None, option(_EMBEDDER, "MODEL", parsing.model_name)]
+OutputFolder = Annotated[Path | None, option("Write all results here.", "DIR", parsing.new_folder, "--output", "-o")]
+Store = Annotated[str, argument(_STORE, "STORE", parsing.given)]
 
 
 def default_cache() -> Path:
@@ -70,85 +65,76 @@ class Encoding:
     document_prompt: DocumentPrompt = None
     batch_size: BatchSize = 32
     device: Device = None
-    cache: CacheFolder = None
+    cache: Annotated[Path | None, option(CACHE, "DIR", parsing.any_path)] = None
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep vectors in memory only.")] = False
     seed: Seed = 42
-    resamples: Annotated[int, number("--resamples", "Of the bootstrap, 0 for none.", 0)] = 1000
+    resamples: Annotated[int, number("Bootstrap resamples for intervals, 0 for none.", 0)] = 1000
 
     def arguments(self) -> dict[str, Any]:
         """What `evaluate`, `sweep` and `reproduce` take."""
         if self.no_cache and self.cache is not None:
             raise BadOptionError("--cache and --no-cache exclude each other: leave one of them out.")
-        cache = None if self.no_cache else (self.cache or default_cache())
-        check_cache(cache)
-        names = ("query_prompt", "document_prompt", "batch_size", "seed", "resamples")
-        return {"cache": cache, **{name: getattr(self, name) for name in names}}
+        cache = None if self.no_cache else self.cache or default_cache()
+        if cache is not None:
+            way_out = "Name another folder with --cache, or keep them in memory with --no-cache."
+            parsing.writable(cache, "Cannot keep vectors in", way_out)
+        chosen = {name: value for name, value in vars(self).items() if name not in ("device", "no_cache")}
+        return {**chosen, "cache": cache}
 
 
 @dataclass(frozen=True)
 class Data:
-    """A benchmark and how much of it."""
+    """A model and a benchmark, and how much of it."""
 
-    benchmark: Annotated[str, location("--benchmark", "NAME|DIR", _BENCHMARK)]
-    option: Annotated[
-        list[str] | None,
-        parsed(
-            "--option",
-            "NAME=VALUE",
-            "An option of the benchmark, e.g. tiny=true, language=deu-Latn, path=DIR; may be repeated.",
-            name_and_value,
-        ),
-    ] = None
-    limit: Annotated[int | None, number("--limit", "A quick look: N documents and the queries they answer.")] = None
+    model: Model
+    benchmark: Annotated[str, option(_BENCHMARK, "NAME|DIR", parsing.given)]
+    options: Annotated[list[str] | None, option(_OPTION, "NAME=VALUE", parsing.text, "--option")] = None
+    limit: Annotated[int | None, number("A quick look: N documents and the queries they answer.")] = None
 
-    def load(self, **more: Any) -> Any:
-        """The benchmark; `more` are options of it that have an option of their own."""
+    def require(self, purpose: str, *modules: str) -> None:
+        """Name what is not installed, before any work."""
+        from evenspan.evaluation.evaluating import require_evaluation
+
+        on_hub = self.benchmark in ("fineweb-posq", "squad-posq", "posir", "nanobeir")
+        require_evaluation(purpose, *modules, *(("datasets", "pyarrow") if on_hub else ()))
+
+    def load(self, device: str | None, **more: Any) -> tuple[Any, Any]:
+        """The model and the benchmark; `more` are options of it that have an option of their own."""
         from evenspan.evaluation import load_benchmark
 
-        pairs = dict(pair.split("=", 1) for pair in self.option or ())
-        given = {name: _value(value) for name, value in pairs.items()}
+        chosen = dict(map(_name_and_value, self.options or ()))
         try:
-            return load_benchmark(self.benchmark, limit=self.limit, **{**given, **more})
+            benchmark = load_benchmark(self.benchmark, limit=self.limit, **{**chosen, **more})
         except TypeError as error:
-            if not given:
+            if not chosen:
                 raise
-            raise ValueError(
-                f"The benchmark {self.benchmark!r} does not take one of the values {', '.join(self.option or ())}."
-            ) from error
+            values = ", ".join(self.options or ())
+            raise ValueError(f"The benchmark {self.benchmark!r} does not take one of the values {values}.") from error
+        return load_model(self.model, device), benchmark
 
 
-def _value(words: str) -> bool | int | str:
-    """True, false and whole numbers are read as such."""
-    return {"true": True, "false": False}.get(words.lower(), int(words) if words.isdecimal() else words)
+def _name_and_value(pair: str) -> tuple[str, bool | int | str]:
+    """The parts of NAME=VALUE; true, false and whole numbers are read as such."""
+    name, equals, value = pair.partition("=")
+    if not (name and equals):
+        raise BadOptionError(f"--option: write it as NAME=VALUE, such as tiny=true, not {pair!r}.")
+    return name, {"true": True, "false": False}.get(value.lower(), int(value) if value.isdecimal() else value)
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take groups of options: a parameter that is a dataclass becomes its fields on the command line."""
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    empty = inspect.Parameter.empty
-    declared: list[tuple[str, Any, Any]] = []  # name, default, annotation
+    groups: dict[str, Any] = {name: kind for name, kind in command.__annotations__.items() if is_dataclass(kind)}
+    declared: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
-        if name not in groups:
-            declared.append((name, parameter.default, hints[name]))
-            continue
-        kinds = get_type_hints(groups[name], include_extras=True)
-        declared += [
-            (field.name, empty if field.default is MISSING else field.default, kinds[field.name])
-            for field in fields(groups[name])
-        ]
+        own = inspect.signature(groups[name]).parameters.values() if name in groups else [parameter]
+        declared += [each.replace(kind=parameter.kind) for each in own]
 
     def run(**values: Any) -> None:
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         command(**values)
 
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for name, default, kind in declared
-        ]
-    )
-    run.__annotations__ = {name: kind for name, _, kind in declared}
+    run.__signature__ = inspect.Signature(declared)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in declared}
     run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
     return run

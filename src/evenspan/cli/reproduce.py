@@ -1,90 +1,72 @@
 """`evenspan reproduce`: the paper's tables, run again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from evenspan.cli import extras
-from evenspan.cli.display import Display
-from evenspan.cli.files import check_folder, made, write_run
+from evenspan.cli import parsing
 from evenspan.cli.loading import load_model
 from evenspan.cli.options import Encoding, SegmentEmbedder
-from evenspan.cli.parsing import BadOptionError, choice, path, text
+from evenspan.cli.output import Display, made
+from evenspan.cli.parsing import BadOptionError, choice, option
 
-_TABLES = ("fineweb-posq", "posir", "nanobeir")
-_SETTINGS = ("x-x", "x-en")
+_COPY = "A local copy of the data set, in the layout that it has on the hub."
+_TABLE = "The paper's table: fineweb-posq, posir or nanobeir."
 
-_PaperTable = Annotated[str, choice("TABLE", "Of the paper: fineweb-posq, posir or nanobeir.", *_TABLES)]
-_NamedModel = Annotated[str, text("--model", "NAME", "E.g. BAAI/bge-m3, or a folder with that model.")]
-_PaperModel = Annotated[str | None, text("--paper-model", "NAME", "The paper's name of it, if it cannot be told.")]
-_Tiny = Annotated[bool, typer.Option("--tiny", help="A first look on a part of the data.")]
-_Copy = Annotated[Path | None, path("--path", "DIR", "A local copy of the data set, in the hub's own layout.")]
-_Languages = Annotated[list[str] | None, text("--language", "CODE", "posir: only this language; may be repeated.")]
-_PosirSettings = Annotated[list[str] | None, choice("--setting", "posir: only this setting.", *_SETTINGS)]
-_Folder = Annotated[Path, path("--output", "DIR", "Folder for results.", "-o")]
+
+def _language(code: str) -> str:
+    from evenspan.evaluation.benchmarks.posir import LANGUAGES
+
+    if code not in LANGUAGES:
+        raise ValueError(f"there is no {code!r} in PosIR; there are {', '.join(LANGUAGES)}.")
+    return code
 
 
 def reproduce(
     *,
-    table: _PaperTable,
-    model: _NamedModel,
-    paper_model: _PaperModel = None,
-    tiny: _Tiny = False,
-    copy: _Copy = None,
-    language: _Languages = None,
-    setting: _PosirSettings = None,
+    table: Annotated[str, choice(_TABLE, "fineweb-posq|posir|nanobeir", metavar="TABLE", kind=typer.Argument)],
+    model: Annotated[str, option("Such as BAAI/bge-m3, or a folder with that model.", "MODEL", parsing.model_name)],
+    paper_model: Annotated[str | None, option("The model's name in the paper, if it differs.")] = None,
+    tiny: Annotated[bool, typer.Option("--tiny", help="A first look on a part of the data.")] = False,
+    path: Annotated[Path | None, option(_COPY, "DIR", parsing.present_folder)] = None,
+    language: Annotated[list[str] | None, option("Only this language (posir); repeatable.", "CODE", _language)] = None,
+    setting: Annotated[list[str] | None, choice("Only this setting (posir).", "x-x|x-en")] = None,
     segment_embedder: SegmentEmbedder = None,
-    output: _Folder = Path("reproduction"),
+    output: Annotated[Path, option("Write results here.", "DIR", parsing.new_folder, "--output", "-o")] = Path(
+        "reproduction"
+    ),
     encoding: Encoding,
     display: Display,
 ) -> None:
-    """Run a table of the paper and set our figures beside the paper's.
+    """Run a table of the paper again.
 
-    The figures stand beside the paper's, row by row, with the difference. A run that is interrupted goes on where it stopped.
+    Shows our figures beside the paper's, row by row, with the difference. If it is interrupted, the same command goes on
+    where it stopped.
     """
-    extras.for_model(model, segment_embedder)
-    extras.for_evaluation("Reproduction", table, methods=["segment-average"])
-    check_folder("--output", output)
+    if table != "posir" and (language or setting):
+        raise BadOptionError(f"--language and --setting are for the table posir, not {table}: leave them out.")
     arguments = encoding.arguments()
-    if copy is not None and not copy.is_dir():
-        raise BadOptionError(
-            f"--path: {copy} is no folder: name a local copy of the data set, in the hub's own layout."
-        )
-    _check_posir(table, language or [], setting or [])
+    from evenspan.evaluation.evaluating import require_evaluation
     from evenspan.evaluation.methods import SegmentAverage
     from evenspan.evaluation.reproducing import reproduce as run
 
+    require_evaluation("Reproduction", "chonkie", "datasets", "pyarrow")
     reproduced = run(
         table,
         load_model(model, encoding.device),
         paper_model=paper_model,
         tiny=tiny,
         output=output,
-        path=copy,
+        path=path,
         languages=language or None,
-        settings=setting or _SETTINGS,
-        segment_average=SegmentAverage(embedder=segment_embedder) if segment_embedder else SegmentAverage(),
+        settings=setting or ("x-x", "x-en"),
+        segment_average=SegmentAverage(segment_embedder) if segment_embedder else None,
         report=display.say,
-        progress=display.progress,
+        progress=not display.quiet,
         **arguments,
     )
     with made(output):
         (output / f"{table}.md").write_text(f"{reproduced}\n", encoding="utf-8")
         (output / f"{table}.json").write_text(reproduced.to_json() + "\n", encoding="utf-8")
-        write_run(output)
     display.show(reproduced, reproduced.to_json(), str(reproduced))
-
-
-def _check_posir(table: str, languages: list[str], settings: list[str]) -> None:
-    if not languages and not settings:
-        return
-    if table != "posir":
-        raise BadOptionError(f"--language and --setting are for the table posir, not {table}: leave them out.")
-    from evenspan.evaluation.benchmarks.posir import LANGUAGES
-
-    for code in languages:
-        if code not in LANGUAGES:
-            raise BadOptionError(f"--language: there is no {code!r} in PosIR; there are {', '.join(LANGUAGES)}.")

@@ -1,65 +1,52 @@
 """`evenspan search`: ask an index."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated
 
-from evenspan.cli import extras
-from evenspan.cli.display import Display, quiet_libraries
-from evenspan.cli.index import check_table
-from evenspan.cli.loading import check_device, load_model
-from evenspan.cli.messages import printable
+from evenspan.cli import parsing
+from evenspan.cli.loading import load_model, ready
 from evenspan.cli.options import Device, Store, Table
-from evenspan.cli.parsing import number, text
+from evenspan.cli.output import Display
+from evenspan.cli.parsing import argument, number, option
+from evenspan.formatting import clipped, tame
 
 EPILOG = (
-    "Filters: comparisons (=, !=, <, <=, >, >=, in (…), is null) of metadata with numbers, 'text', true and false, joined by "
-    "and, or, not and parentheses: --where \"year >= 2020 and lang in ('de', 'fr')\""
+    "A filter compares metadata with numbers, 'text', true and false, by =, !=, <, <=, >, >=, in (…) and is null. Join "
+    "comparisons with and, or, not and parentheses: --where \"year >= 2020 and lang in ('de', 'fr')\""
 )
+_MODEL = "The model that made the index, if it is no longer where it was then."
 _SHOWN = 300  # characters of a part
-_MODEL = "Where the model that made the index lies now (default: where it was then)."
-
-_Question = Annotated[str, text("QUESTION", "QUESTION", "In words.")]
-_Count = Annotated[int, number("-k", "Documents to show.", 1, 1_000_000)]
-_Where = Annotated[str | None, text("--where", "FILTER", "Only documents whose metadata pass, see below.")]
-_OtherModel = Annotated[str | None, text("--model", "MODEL", _MODEL)]
 
 
 def search(
     *,
     store: Store,
-    question: _Question,
-    k: _Count = 10,
-    where: _Where = None,
-    model: _OtherModel = None,
+    question: Annotated[str, argument("What to search for, in words.", "QUESTION")],
+    k: Annotated[int, number("How many documents to show.", 1, 1_000_000, "-k")] = 10,
+    where: Annotated[str | None, option("Only documents whose metadata pass, see below.", "FILTER")] = None,
+    model: Annotated[str | None, option(_MODEL, "MODEL", parsing.model_name)] = None,
     table: Table = None,
     device: Device = None,
     display: Display,
 ) -> None:
     """Search an index that `evenspan index` made.
 
-    Searches with the query side of the model that made the index: uncalibrated, with its query prompt. Shows rank, score, id,
-    and the part of the document that matches best.
+    Queries are encoded by the model that made the index: uncalibrated, with its query prompt. Shows rank, score, id, and the
+    part of the document that matches best.
     """
-    extras.for_model(model)
-    extras.for_store("Searching", store)
-    check_table(store, table)
     from evenspan.indexing import open_index
     from evenspan.indexing.filters import parse
 
-    quiet_libraries()
     with open_index(store, table=table) as there:  # an index that is not there is no reason to load a model
         if where is not None:
             parse(where, there.columns)
-    check_device(device)
+    ready(device)
     loaded = None if model is None else load_model(model, device)
     with open_index(store, loaded, table=table, device=device) as opened:
         results = opened.search(question, k, where, parts=True)
     lines = []
     for result in results:
-        lines.append(f"{result.rank:3}. {result.score:.4f}  {printable(result.id)}")
+        lines.append(f"{result.rank:3}. {result.score:.4f}  {' '.join(tame(result.id).split())}")
         if result.part is not None:
-            part = " ".join(printable(result.part).split())
-            lines.append(f"     {part[:_SHOWN]}{'…' if len(part) > _SHOWN else ''}")
+            lines.append(f"     {clipped(' '.join(tame(result.part).split()), _SHOWN)}")
     display.show("\n".join(lines) or "Nothing was found.", [asdict(result) for result in results])

@@ -1,29 +1,26 @@
-"""What a command says: its result on standard output, everything else on standard error."""
-
-from __future__ import annotations
+"""What a command says and writes: its result on standard output or in a folder, everything else on standard error."""
 
 import itertools
 import json
-import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+_PACKAGES = ("evenspan", "torch", "transformers", "sentence-transformers")
 
 
 @dataclass(frozen=True)
 class Display:
     """How much is said, and for whom."""
 
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else on standard output.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")] = False
-    debug: Annotated[bool, typer.Option("--debug", help="Show debug messages, and the traceback of errors.")] = False
-
-    @property
-    def progress(self) -> bool:
-        """Whether bars may be shown; they are only in a terminal."""
-        return not self.quiet
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks, no warnings.")] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show the log, and the traceback of an error.")] = False
 
     def say(self, line: str) -> None:
         """A remark beside the result."""
@@ -62,16 +59,19 @@ def _draw(markdown: str) -> None:
         console.print(table)
 
 
-def quiet_libraries() -> None:
-    """Silence the load reports and bars of other libraries, which would drown a command's own output."""
-    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-    from huggingface_hub.utils import logging as hub
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-    from transformers.utils import logging as transformers
+@contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """Make a folder to write to, and write down the command and versions there; if that fails, what is empty goes again."""
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+        from evenspan.identity import versions
 
-    for log in (hub, transformers):
-        silence: Any = log
-        silence.set_verbosity_error()
-    silence.disable_progress_bar()
-    if not sys.stderr.isatty():
-        disable_progress_bars()
+        run = {"command": ["evenspan", *sys.argv[1:]], "versions": versions(*_PACKAGES)}
+        (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
+    except BaseException:
+        with suppress(OSError):  # there is something in it
+            for place in new:
+                place.rmdir()
+        raise
