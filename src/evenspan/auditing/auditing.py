@@ -58,8 +58,7 @@ def audit(
         sample: how many documents to look at, drawn at random; None for all.
         segments: parts of the same length that a document is cut into.
         versions: orders that a document is encoded in; more of them narrow the intervals where documents are few.
-        document_prompt: put in front of documents, in place of the model's own document prompt.
-        batch_size: most texts in a batch; long ones share smaller batches, and still smaller ones when memory runs out.
+        document_prompt, batch_size: as in `evaluate`.
         seed: of the sample, the orders and the bootstrap.
         progress: whether to show bars.
         notes: to put into the result, besides what there is to say anyway.
@@ -76,7 +75,8 @@ def audit(
     order = orders(len(cut), segments, versions, seed)
     encoder = Encoder(model, prompt=document_prompt, batch_size=batch_size, unit=True, check_finite=False)
     passes = Passes(encoder, documents, cut, order, progress)
-    views, change = _views(_looks(passes, wanted, remarks), order, likeness(passes.segments), seed, remarks)
+    alike = likeness(passes.segments)
+    views, change = _views(_looks(passes, wanted, remarks), order, alike, seed, remarks)
     options = {"segments": segments, "versions": versions, "batch_size": batch_size, "seed": seed}
     setting = {**_setting(model, document_prompt), "documents": len(documents), **options}
     return Audit(
