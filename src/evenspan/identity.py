@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any
 
@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module, Transformer
 
 _SET_BY_CALLS = ("padding", "truncation")  # of a tokenizer: each call leaves its own behind
+_IN_SETTINGS = {"name": "model", "weights": "weights_sha256"}  # what results and audits call these
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,7 @@ class ModelIdentity:
 
     def to_setting(self) -> dict[str, Any]:
         """What results and audits say of a model."""
-        return {
-            "model": self.name,
-            "revision": self.revision,
-            "weights_sha256": self.weights,
-            "max_tokens": self.max_tokens,
-            "dtype": self.dtype,
-            "device": self.device,
-            "attention": self.attention,
-        }
+        return {_IN_SETTINGS.get(name, name): value for name, value in asdict(self).items()}
 
 
 def weights_digest(model: SentenceTransformer) -> str:
@@ -82,9 +75,7 @@ def vectors_digest(model: SentenceTransformer, weights: str | None = None) -> st
     digest = hashlib.sha256((weights or weights_digest(model)).encode())
     for module in model.modules():
         if isinstance(module, Transformer):  # its weights are in; its class changes with calibration
-            rules = _tokenizer_rules(module.tokenizer)
-            if rules is not None:
-                digest.update(rules.encode())
+            digest.update((_tokenizer_rules(module.tokenizer) or "").encode())
         elif isinstance(module, Module):
             settings = json.dumps(module.get_config_dict(), sort_keys=True, default=str)
             digest.update(f"{type(module).__name__} {settings}".encode())
@@ -102,9 +93,7 @@ def encoding_setting(model: SentenceTransformer, weights: str, prompt: str | Non
     tokenizer, config = model.tokenizer, {} if model.config is None else model.config.to_dict()
     return {
         "weights": weights,
-        "config": {
-            name: value for name, value in config.items() if name not in ("_name_or_path", "transformers_version")
-        },
+        "config": {name: config[name] for name in config if name not in ("_name_or_path", "transformers_version")},
         "modules": [_module_setting(module) for module in model],
         "tokenizer": tokenizer_digest(tokenizer),
         "sides": [getattr(tokenizer, f"{side}_side", None) for side in ("padding", "truncation")],

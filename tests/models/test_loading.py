@@ -17,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 
 import evenspan
 from evenspan import Calibration
+from evenspan.identity import weights_digest
 from evenspan.models.gte import native_config
 
 SETTING = Calibration("uniform", strength=0.8, layers=(1, 3), basket_size=16)
@@ -219,3 +220,9 @@ def test_hub_models_are_downloaded_without_code_or_pickles(cls_model, tmp_path, 
     }
     assert not {"*", "*.py", "*.bin", "*.pt"} & set(asked["allow_patterns"])
     assert loaded[0].auto_model.config._name_or_path == "someone/fair"
+
+
+def test_weights_that_a_checkpoint_lacks_are_the_same_in_every_load() -> None:
+    """The oracle's xlm-roberta has no pooler: what nobody reads must not make it another model each time."""
+    first, second = (weights_digest(evenspan.load(ORACLE / "xlmr", device="cpu")) for _ in range(2))
+    assert first == second

@@ -14,6 +14,7 @@ from evenspan.auditing.schema import Attention
 from evenspan.auditing.segments import MeasuredDocument
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder
+from evenspan.errors import UnsupportedModelError
 from evenspan.models.calibrating import calibrated, uncalibrated
 from evenspan.progress import ProgressBar
 
@@ -50,7 +51,7 @@ class Passes:
         model, observer = self.encoder.model, None
         try:
             observer = Observer(model, calibration, basket_size)
-        except (TypeError, ValueError) as error:
+        except (TypeError, UnsupportedModelError) as error:
             notes.append(f"Attention was not looked at. {error}")
         texts = [document.text for document in self.documents]
         for number, text in zip(self.cut, self._in_order(0), strict=True):

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from evenspan.evaluation.measures import harmonic_mean, position_sensitivity
-from evenspan.evaluation.scores import EvaluationResult, QueryScore
-from evenspan.evaluation.scoring import FEW, group_rows, overall_mean, overall_parts
-from evenspan.evaluation.statistics import Interval, means, paired_interval, paired_p_value
+from evenspan.evaluation.scores import EvaluationResult
+from evenspan.evaluation.scoring import EVENNESS, FEW, group_rows, overall_mean, overall_parts, values_of
+from evenspan.evaluation.statistics import Interval, Values, paired_interval, paired_p_value
 
 if TYPE_CHECKING:
     import pandas
 
 SIGNIFICANT = 0.05
+_EVENNESS = {"HM": "harmonic_mean", "PSI": "psi"}  # columns and fields of a result
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,14 @@ class ComparedMethod:
     differences: dict[str, Difference]
     vectors_per_document: float
 
+    def cell(self, name: str) -> str:
+        """A figure as tables have it, with a star if it differs from the baseline's."""
+        value, difference = self.figures.get(name), self.differences.get(name)
+        if value is None:
+            return "–"
+        mark = "*" if difference is not None and difference.significant else ""
+        return f"{value:.3f}{mark}" if name == "PSI" else f"{100 * value:.1f}{mark}"
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -59,15 +65,9 @@ class Comparison:
     def __str__(self) -> str:
         table = self._cells()
         widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if place == 0 else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in table
-        ]
+        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
         lines.insert(1, "  ".join("─" * width for width in widths))
-        return "\n".join([f"{self.benchmark}", *lines, *self._footnotes()])
+        return "\n".join([self.benchmark, *lines, *self._footnotes()])
 
     def to_markdown(self) -> str:
         """A Markdown table."""
@@ -82,14 +82,9 @@ class Comparison:
             [cell.replace("_", r"\_").replace("%", r"\%").replace("*", r"$^{*}$") for cell in row]
             for row in self._cells()
         )
-        lines = [
-            r"\begin{tabular}{l" + "r" * (len(header) - 1) + "}",
-            r"\toprule",
-            " & ".join(header) + r" \\",
-            r"\midrule",
-        ]
-        lines += [" & ".join(row) + r" \\" for row in body]
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+        top, *lines = (" & ".join(row) + r" \\" for row in (header, *body))
+        start = r"\begin{tabular}{l" + "r" * (len(header) - 1) + "}"
+        return "\n".join([start, r"\toprule", top, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"])
 
     def to_json(self) -> str:
         """All figures, 0 to 1, with differences, p-values and intervals."""
@@ -99,50 +94,29 @@ class Comparison:
         """One row for each method and figure."""
         import pandas
 
-        return pandas.DataFrame(
-            [
-                {
-                    "method": row.method,
-                    "figure": name,
-                    "value": value,
-                    **(
-                        {}
-                        if name not in row.differences
-                        else {
-                            "difference": row.differences[name].value,
-                            "p_value": row.differences[name].p_value,
-                            "significant": row.differences[name].significant,
-                        }
-                    ),
-                }
-                for row in self.rows
-                for name, value in row.figures.items()
-            ]
-        )
+        rows: list[dict[str, object]] = []
+        for row in self.rows:
+            for name, value in row.figures.items():
+                rows.append({"method": row.method, "figure": name, "value": value})
+                if (by := row.differences.get(name)) is not None:
+                    rows[-1] |= {"difference": by.value, "p_value": by.p_value, "significant": by.significant}
+        return pandas.DataFrame(rows)
 
     def _cells(self) -> list[list[str]]:
-        many = any(row.vectors_per_document > 1 for row in self.rows)
-        header = ["method", *self.columns, *(["vectors/document"] if many else [])]
-        return [header, *(self._row(row, many) for row in self.rows)]
-
-    def _row(self, row: ComparedMethod, many: bool) -> list[str]:
-        cells = [row.method]
-        for name in self.columns:
-            value = row.figures.get(name)
-            mark = "*" if name in row.differences and row.differences[name].significant else ""
-            cells.append(
-                "–" if value is None else (f"{value:.3f}{mark}" if name == "PSI" else f"{100 * value:.1f}{mark}")
-            )
-        return [*cells, *([f"{row.vectors_per_document:.1f}"] if many else [])]
+        table = [["method", *self.columns], *([row.method, *map(row.cell, self.columns)] for row in self.rows)]
+        if any(row.vectors_per_document > 1 for row in self.rows):
+            costs = ["vectors/document", *(f"{row.vectors_per_document:.1f}" for row in self.rows)]
+            return [[*cells, cost] for cells, cost in zip(table, costs, strict=True)]
+        return table
 
     def _footnotes(self) -> list[str]:
-        lines = []
-        if len(self.rows) > 1:
-            lines.append(
-                f"* differs from {self.rows[0].method} (paired t-test over queries, p < {SIGNIFICANT}; "
-                "HM, PSI and averages over sets: 95 % paired bootstrap interval without 0)"
-            )
-        return [*lines, *self.notes]
+        if len(self.rows) == 1:
+            return [*self.notes]
+        return [
+            f"* differs from {self.rows[0].method} (paired t-test over queries, p < {SIGNIFICANT}; "
+            "HM, PSI and averages over sets: 95 % paired bootstrap interval without 0)",
+            *self.notes,
+        ]
 
 
 def compare(results: Sequence[EvaluationResult]) -> Comparison:
@@ -180,34 +154,23 @@ def _compared(result: EvaluationResult, base: EvaluationResult) -> ComparedMetho
 
 
 def _difference(name: str, result: EvaluationResult, base: EvaluationResult) -> Difference:
-    resamples, seed = base.setting["resamples"], base.setting["seed"]
-    sides = []
-    p_value = None
-    for side in (result, base):
-        grouped = group_rows(side.scoring, base.groups, side.per_query)
-        if name in ("HM", "PSI"):
-            sides.append([_values(members, "ndcg@10") for members in grouped.values()])
-            continue
-        measure, _, group_name = name.partition(" ")
-        if group_name:
-            sides.append([_values(grouped[group_name], measure.lower())])
-        else:
-            sides.append(overall_parts(side.scoring, grouped, side.per_query, measure.lower()))
-    own, others = sides
-    if name in ("HM", "PSI"):
-        summary = harmonic_mean if name == "HM" else position_sensitivity
-    elif len(own) == 1:  # a mean of queries has a test; a mean of means, as HM and PSI, has its interval
-        p_value = paired_p_value(own[0], others[0])
-
-    def statistic(groups: list[Any]) -> Any:
-        return summary(means(groups)) if name in ("HM", "PSI") else overall_mean(groups)
-
-    span = paired_interval(own, others, statistic, resamples, seed)
-    apart = span is not None and not span[0] <= 0 <= span[1]
+    statistic = EVENNESS[_EVENNESS[name]] if name in _EVENNESS else overall_mean
+    own, others = (_parts(name, side, base) for side in (result, base))
+    # A mean of queries has a test; a mean of means, as HM and PSI, has its interval.
+    p_value = paired_p_value(own[0], others[0]) if len(own) == 1 and name not in _EVENNESS else None
+    interval = paired_interval(own, others, statistic, base.setting["resamples"], base.setting["seed"])
+    apart = interval is not None and not interval[0] <= 0 <= interval[1]
     significant = apart if p_value is None else p_value < SIGNIFICANT
     enough = min(len(values) for values in own) >= FEW
-    return Difference(float(statistic(own) - statistic(others)), p_value, span, significant and enough)
+    return Difference(float(statistic(own) - statistic(others)), p_value, interval, significant and enough)
 
 
-def _values(rows: Sequence[QueryScore], measure: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([row.scores[measure] for row in rows])
+def _parts(name: str, result: EvaluationResult, base: EvaluationResult) -> list[Values]:
+    """The scores that a figure is made of: of one group, of every group, or of what the overall figure is the mean of."""
+    grouped = group_rows(result.scoring, base.groups, result.per_query)
+    if name in _EVENNESS:
+        return [values_of(members, "ndcg@10") for members in grouped.values()]
+    measure, _, group = name.partition(" ")
+    if group:
+        return [values_of(grouped[group], measure.lower())]
+    return overall_parts(result.scoring, grouped, result.per_query, measure.lower())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from evenspan.evaluation.scoring import Resampling, summarise
 from evenspan.evaluation.search import search
 from evenspan.evaluation.vectors import CachedEncoder
 from evenspan.formatting import method_name
-from evenspan.identity import ModelIdentity, versions
+from evenspan.identity import versions
 from evenspan.models.calibrating import calibration_of
 from evenspan.progress import ProgressBar
 
@@ -70,12 +71,9 @@ def evaluate(
     """
     require_evaluation("Evaluation")
     chosen = choose_method(model, calibration, method)
-    chosen.check(model, document_prompt)
-    resampling, all_cuts = Resampling(resamples, seed), with_default_cut(cuts)
-    encoder = CachedEncoder(
-        model, cache=cache, batch_size=batch_size, query_prompt=query_prompt, document_prompt=document_prompt
-    )
-    return evaluate_method(encoder, benchmark, chosen, resampling, all_cuts, progress=progress)
+    options = {"query_prompt": query_prompt, "document_prompt": document_prompt, "batch_size": batch_size}
+    evaluator = Evaluator.of(model, cuts=cuts, resamples=resamples, seed=seed, cache=cache, **options)
+    return evaluator.run(benchmark, chosen, progress=progress)
 
 
 def choose_method(model: SentenceTransformer, calibration: Calibration | None, method: Method | str | None) -> Method:
@@ -88,48 +86,89 @@ def choose_method(model: SentenceTransformer, calibration: Calibration | None, m
     return Plain() if current is None else Calibrated(current)
 
 
-def evaluate_method(
-    encoder: CachedEncoder,
-    benchmark: Benchmark,
-    method: Method,
-    resampling: Resampling,
-    cuts: Sequence[int] = (10,),
-    *,
-    progress: bool | str,
-) -> EvaluationResult:
-    """What `evaluate` does once its arguments are checked; several methods may share an encoder."""
-    rows: list[QueryScore] = []
-    vectors = documents = 0.0
-    depth = min(benchmark.depth, cuts[-1])  # deeper than the last cut a ranking has no effect on any figure
-    label = progress if isinstance(progress, str) else f"Encoding documents and queries ({method_name(method.name)})"
-    with ProgressBar(label, _texts(benchmark), shown=bool(progress) and not isinstance(method, Bm25)) as bar:
-        for collection in benchmark.collections:
-            scores, per_document = _search(collection, method, encoder, depth, cuts, bar)
-            vectors += per_document * len(collection.corpus)
-            documents += len(collection.corpus)
-            rows.extend(
-                QueryScore(collection.name, query.id, query.groups, query.position, query.length, scores[query.id])
-                for query in collection.queries
-            )
-    setting = run_setting(
-        encoder.model,
-        benchmark,
-        identity=encoder.identity,
-        query_prompt=encoder.encoders["query"].prompt,
-        document_prompt=encoder.encoders["document"].prompt,
-        batch_size=encoder.batch_size,
-        cuts=cuts,
-        seed=resampling.seed,
-        resamples=resampling.resamples,
-    )
-    return EvaluationResult(
-        benchmark=benchmark.name,
-        method=method.name,
-        vectors_per_document=vectors / documents,
-        setting=setting,
-        per_query=tuple(rows),
-        **summarise(benchmark, rows, resampling),
-    )
+@dataclass(frozen=True)
+class Evaluator:
+    """Evaluates any number of methods with one model, and encodes queries and documents once."""
+
+    resampling: Resampling
+    cuts: list[int]
+    encoder: CachedEncoder
+
+    @classmethod
+    def of(
+        cls,
+        model: SentenceTransformer,
+        *,
+        cuts: Sequence[int] = (10,),
+        resamples: int = 1000,
+        seed: int = 42,
+        **encoding: Any,
+    ) -> Evaluator:
+        """With the options of `evaluate`, which are checked here."""
+        return cls(Resampling(resamples, seed), with_default_cut(cuts), CachedEncoder(model, **encoding))
+
+    def run(self, benchmark: Benchmark, method: Method, *, progress: bool | str = False) -> EvaluationResult:
+        """Encode, search and score; `progress` may name the bar."""
+        method.check(self.encoder.model, self.encoder.encoders["document"].prompt)
+        rows: list[QueryScore] = []
+        vectors = documents = 0.0
+        label = (
+            progress if isinstance(progress, str) else f"Encoding documents and queries ({method_name(method.name)})"
+        )
+        with ProgressBar(label, _texts(benchmark), shown=bool(progress) and not isinstance(method, Bm25)) as bar:
+            for collection in benchmark.collections:
+                scores, per_document = self._search(collection, method, benchmark.depth, bar)
+                vectors += per_document * len(collection.corpus)
+                documents += len(collection.corpus)
+                rows.extend(
+                    QueryScore(collection.name, query.id, query.groups, query.position, query.length, scores[query.id])
+                    for query in collection.queries
+                )
+        return EvaluationResult(
+            benchmark=benchmark.name,
+            method=method.name,
+            vectors_per_document=vectors / documents,
+            setting=self.setting(benchmark),
+            per_query=tuple(rows),
+            **summarise(benchmark, rows, self.resampling),
+        )
+
+    def _search(self, collection: Collection, method: Method, depth: int, bar: ProgressBar) -> tuple[Scores, float]:
+        """Scores of each query, and the vectors that a document costs."""
+        depth = min(depth, self.cuts[-1])  # deeper than the last cut a ranking has no effect on any figure
+        questions = {query.id: query.text for query in collection.queries}
+        if isinstance(method, Bm25):
+            ranked = method.rank(collection.corpus, list(questions.values()), depth)
+            per_document = 0.0
+        else:
+            documents = self.encoder.documents(method, collection.corpus, collection.name, bar)
+            ranked = search(self.encoder.queries(questions, collection.name, bar), documents, depth)
+            per_document = documents.per_document
+        rankings = dict(zip(questions, ranked, strict=True))
+        return measure(rankings, collection.relevance, self.cuts), per_document
+
+    def setting(self, benchmark: Benchmark) -> dict[str, Any]:
+        """Everything needed to repeat a run, and to tell whether a result is of the same run."""
+        model = self.encoder.model
+        return {
+            **self.encoder.identity.to_setting(),
+            "similarity": str(model.similarity_fn_name),
+            "truncate_dim": model.truncate_dim,
+            "prompts": dict(model.prompts),
+            "default_prompt_name": model.default_prompt_name,
+            "query_prompt": self.encoder.encoders["query"].prompt,
+            "document_prompt": self.encoder.encoders["document"].prompt,
+            "batch_size": self.encoder.batch_size,
+            "benchmark_options": dict(benchmark.options),
+            "data_sha256": benchmark.digest(),
+            "documents": sum(len(collection.corpus) for collection in benchmark.collections),
+            "queries": len(benchmark.queries),
+            "cuts": self.cuts,
+            "seed": self.resampling.seed,
+            "resamples": self.resampling.resamples,
+            "tie_rule": "scores rounded to 9 decimals, equal ones by ascending document id",
+            "versions": versions(*_PACKAGES),
+        }
 
 
 def _texts(benchmark: Benchmark) -> int:
@@ -138,53 +177,3 @@ def _texts(benchmark: Benchmark) -> int:
         len(set(collection.corpus.values())) + len({query.text for query in collection.queries})
         for collection in benchmark.collections
     )
-
-
-def _search(
-    collection: Collection, method: Method, encoder: CachedEncoder, depth: int, cuts: Sequence[int], bar: ProgressBar
-) -> tuple[Scores, float]:
-    """Scores of each query, and the vectors that a document costs."""
-    questions = {query.id: query.text for query in collection.queries}
-    if isinstance(method, Bm25):
-        ranked = method.rank(collection.corpus, list(questions.values()), depth)
-        per_document = 0.0
-    else:
-        documents = encoder.documents(method, collection.corpus, collection.name, bar)
-        ranked = search(encoder.queries(questions, collection.name, bar), documents, depth)
-        per_document = documents.per_document
-    rankings = dict(zip(questions, ranked, strict=True))
-    return measure(rankings, collection.relevance, cuts), per_document
-
-
-def run_setting(
-    model: SentenceTransformer,
-    benchmark: Benchmark,
-    *,
-    identity: ModelIdentity,
-    query_prompt: str | None = None,
-    document_prompt: str | None = None,
-    batch_size: int = 32,
-    cuts: Sequence[int] = (10,),
-    seed: int = 42,
-    resamples: int = 1000,
-) -> dict[str, Any]:
-    """Everything needed to repeat a run, and to tell whether a result is of the same run."""
-    return {
-        **identity.to_setting(),
-        "similarity": str(model.similarity_fn_name),
-        "truncate_dim": model.truncate_dim,
-        "prompts": dict(model.prompts),
-        "default_prompt_name": model.default_prompt_name,
-        "query_prompt": query_prompt,
-        "document_prompt": document_prompt,
-        "batch_size": batch_size,
-        "benchmark_options": dict(benchmark.options),
-        "data_sha256": benchmark.digest(),
-        "documents": sum(len(collection.corpus) for collection in benchmark.collections),
-        "queries": len(benchmark.queries),
-        "cuts": with_default_cut(cuts),
-        "seed": seed,
-        "resamples": resamples,
-        "tie_rule": "scores rounded to 9 decimals, equal ones by ascending document id",
-        "versions": versions(*_PACKAGES),
-    }

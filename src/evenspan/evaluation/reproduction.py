@@ -24,6 +24,15 @@ class ReproducedRow:
         """Ours minus the paper's, where both have a figure."""
         return {name: self.ours[name] - value for name, value in self.paper.items() if name in self.ours}
 
+    def cell(self, name: str) -> str:
+        """A figure of both, and their difference."""
+        digits = 3 if name.startswith("PSI") else 2
+        both = (self.ours.get(name), self.paper.get(name))
+        cells = ["–" if value is None or value != value else f"{value:.{digits}f}" for value in both]
+        if name in self.differences:
+            cells.append(f"{self.differences[name]:+.{digits}f}")
+        return " / ".join(cells)
+
 
 @dataclass(frozen=True)
 class Reproduction:
@@ -39,40 +48,22 @@ class Reproduction:
         names = list(dict.fromkeys(name for row in self.rows for name in row.ours))
         header = [*labels, *(f"{name}: ours / paper / difference" for name in names)]
         lines = [header, ["---"] * len(header)]
-        for row in self.rows:
-            cells = [row.labels.get(label, "") for label in labels]
-            for name in names:
-                digits = 3 if name.startswith("PSI") else 2
-                ours, paper = row.ours.get(name), row.paper.get(name)
-                difference = "" if paper is None or ours is None else f" / {ours - paper:+.{digits}f}"
-                cells.append(f"{_figure(ours, digits)} / {_figure(paper, digits)}{difference}")
-            lines.append(cells)
-        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-        return "\n".join([f"{self.table}, {self.model}", "", table, *("", *self.notes)])
+        lines += [[*(row.labels.get(label, "") for label in labels), *map(row.cell, names)] for row in self.rows]
+        table = [f"| {' | '.join(cells)} |" for cells in lines]
+        return "\n".join([f"{self.table}, {self.model}", "", *table, "", *self.notes])
 
     def to_frame(self) -> pandas.DataFrame:
         """One row for each figure."""
         import pandas
 
         return pandas.DataFrame(
-            [
-                {
-                    **row.labels,
-                    "figure": name,
-                    "ours": value,
-                    "paper": row.paper.get(name),
-                    "difference": row.differences.get(name),
-                }
-                for row in self.rows
-                for name, value in row.ours.items()
-            ]
+            {**row.labels, "figure": name, "ours": value}
+            | {"paper": row.paper.get(name), "difference": row.differences.get(name)}
+            for row in self.rows
+            for name, value in row.ours.items()
         )
 
     def to_json(self) -> str:
         """The rows as JSON."""
         rows = [{**row.labels, "ours": dict(row.ours), "paper": dict(row.paper)} for row in self.rows]
         return json.dumps({"table": self.table, "model": self.model, "rows": rows, "notes": self.notes}, indent=2)
-
-
-def _figure(value: float | None, digits: int) -> str:
-    return "–" if value is None or value != value else f"{value:.{digits}f}"

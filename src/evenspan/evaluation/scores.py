@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evenspan.evaluation.benchmark import Scoring
+from evenspan.evaluation.benchmark import POSITIONS, Scoring
 from evenspan.evaluation.cache import write_whole
+from evenspan.evaluation.statistics import Interval
 
 if TYPE_CHECKING:
     import pandas
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -99,16 +98,13 @@ class EvaluationResult:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EvaluationResult:
-        """The inverse of `to_dict`."""
-        groups = {name: GroupScore(**_tuples(group)) for name, group in values["groups"].items()}
-        per_query = tuple(QueryScore(**{**row, "groups": tuple(row["groups"])}) for row in values.get("per_query", ()))
-        rest = {
-            "groups": groups,
-            "per_query": per_query,
-            "intervals": _tuples(values["intervals"]),
-            "notes": tuple(values["notes"]),
-        }
-        return cls(**{**values, **rest})
+        """The inverse of `to_dict` and `to_json`: groups come in the order of the benchmark, whatever order they have here."""
+        per_query = tuple(QueryScore(**_tuples(row)) for row in values.get("per_query", ()))
+        first = dict.fromkeys(row.collection for row in per_query) if values["scoring"] == "average" else POSITIONS
+        names = sorted(values["groups"], key=lambda name: _place(name, tuple(first)))
+        groups = {name: GroupScore(**_tuples(values["groups"][name])) for name in names}
+        intervals = _tuples(values["intervals"])
+        return cls(**{**_tuples(values), "groups": groups, "per_query": per_query, "intervals": intervals})
 
     @classmethod
     def read(cls, path: str | Path) -> EvaluationResult:
@@ -123,18 +119,8 @@ class EvaluationResult:
         """The scores of each query as a table."""
         import pandas
 
-        rows = [
-            {
-                "collection": row.collection,
-                "query": row.query,
-                "groups": "|".join(row.groups),
-                "position": row.position,
-                "length": row.length,
-                **row.scores,
-            }
-            for row in self.per_query
-        ]
-        return pandas.DataFrame(rows)
+        rows = [{**vars(row), "groups": "|".join(row.groups), **row.scores} for row in self.per_query]
+        return pandas.DataFrame(rows).drop(columns="scores", errors="ignore")
 
 
 def file_name(method: str) -> str:
@@ -143,5 +129,11 @@ def file_name(method: str) -> str:
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples: intervals come back as lists."""
+    """JSON has no tuples: intervals, groups and notes come back as lists."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _place(name: str, first: Sequence[str]) -> tuple[int, list[tuple[int, str]]]:
+    """Where a group stands: JSON has them by the alphabet, which puts the end before the middle and bin 10 before bin 2."""
+    parts = [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return first.index(name) if name in first else len(first), parts

@@ -80,9 +80,8 @@ def _exact_scores(
 def check_vectors(ids: Sequence[str], vectors: Vectors, what: str) -> None:
     """Refuse vectors with NaN or infinity, naming the texts they belong to."""
     broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-    bad = [ids[place] for place in broken.tolist()]
-    if bad:
+    if len(broken):
         raise ValueError(
-            f"The model gave NaN or infinite vectors for {len(bad)} {what}, first {bad[0]!r}: "
+            f"The model gave NaN or infinite vectors for {len(broken)} {what}, first {ids[broken[0]]!r}: "
             "is its dtype too small for it? Try float32."
         )

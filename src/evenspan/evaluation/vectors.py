@@ -17,7 +17,6 @@ from evenspan.evaluation.cache import VectorCache
 from evenspan.evaluation.methods import Method, Plain, Vectors
 from evenspan.evaluation.search import DocumentVectors, check_vectors
 from evenspan.identity import ModelIdentity, encoding_setting
-from evenspan.models.calibrating import uncalibrated
 from evenspan.progress import ProgressBar
 
 _SHARD = 256  # texts that are encoded and stored at a time
@@ -59,12 +58,7 @@ class CachedEncoder:
         self, method: Method, corpus: Mapping[str, str], part: str = "", bar: ProgressBar | None = None
     ) -> DocumentVectors:
         """The vectors of a corpus under a method; `corpus` maps ids to texts, `part` names its place in the cache."""
-
-        def encode(texts: Sequence[str], _: object) -> dict[str, Vectors]:
-            return {method.name: method.encode(self.encoders["document"], texts, bar)}
-
-        cached = self.fill([method.name], corpus.values(), encode, part, bar)[method.name]
-        vectors = [cached[text] for text in corpus.values()]
+        vectors = self._vectors(method, "document", corpus, part, bar)
         counts = np.array([len(of_document) for of_document in vectors])
         ids = np.repeat(np.array(list(corpus), dtype=object), counts).tolist()
         return DocumentVectors(list(corpus), self._ready(ids, vectors, "documents"), counts)
@@ -73,14 +67,16 @@ class CachedEncoder:
         self, queries: Mapping[str, str], part: str = "", bar: ProgressBar | None = None
     ) -> NDArray[np.float32]:
         """The vectors of queries, never calibrated; `queries` maps ids to texts."""
-        name = Plain().name
+        return self._ready(list(queries), self._vectors(Plain(), "query", queries, part, bar), "queries")
 
-        def encode(texts: Sequence[str], _: object) -> dict[str, Vectors]:
-            with uncalibrated(self.model):
-                return {name: list(self.encoders["query"].encode(texts, bar=bar)[:, None])}
+    def _vectors(
+        self, method: Method, role: Role, texts: Mapping[str, str], part: str, bar: ProgressBar | None
+    ) -> Vectors:
+        def encode(missing: Sequence[str], _: object) -> dict[str, Vectors]:
+            return {method.name: method.encode(self.encoders[role], missing, bar)}
 
-        cached = self.fill([name], queries.values(), encode, part, bar, role="query")[name]
-        return self._ready(list(queries), [cached[text] for text in queries.values()], "queries")
+        cached = self.fill([method.name], texts.values(), encode, part, bar, role)[method.name]
+        return [cached[text] for text in texts.values()]
 
     def _ready(self, ids: list[str], vectors: Vectors, what: str) -> NDArray[np.float32]:
         """All vectors in one array, checked and of length 1."""
@@ -128,10 +124,9 @@ class CachedEncoder:
 def _chunker_digest(method: str) -> str | None:
     """A digest of the local model that a method's chunker uses, if it names one."""
     named = re.search(r"embedder=([^,]*)", method)
-    folder = Path(named[1]) if named else None
-    if folder is None or not folder.is_dir():
+    if named is None or not Path(named[1]).is_dir():
         return None
     digest = hashlib.sha256()
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for file in sorted(path for path in Path(named[1]).rglob("*") if path.is_file()):
         digest.update(file.name.encode() + file.read_bytes())
     return digest.hexdigest()

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 
@@ -75,13 +77,29 @@ def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransfo
 
 
 def _build(files: ModelFiles, name: str, kwargs: dict[str, Any]) -> SentenceTransformer:
+    _refuse_foreign_classes(files, kwargs)
     try:
-        return SentenceTransformer(name, **kwargs)
-    except Exception as error:
+        # Weights that a checkpoint lacks (poolers that nobody reads) are made up: always the same, for the sake of digests.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            return SentenceTransformer(name, **kwargs)
+    except (AttributeError, IndexError, KeyError, OSError, SafetensorError, TypeError, ValueError) as error:
         files.check()
-        if name != files.name and name in str(error):  # nobody knows the temporary folder
-            raise OSError(str(error).replace(name, files.name)) from error
-        raise
+        reason = str(error).replace(name, files.name)  # nobody knows a temporary folder
+        if files.name in reason and isinstance(error, (OSError, ValueError)):
+            raise type(error)(reason) from error
+        raise OSError(f"Cannot load {files.name!r}: {reason}") from error
+
+
+def _refuse_foreign_classes(files: ModelFiles, kwargs: Mapping[str, Any]) -> None:
+    for entry in files.modules() or []:
+        if not kwargs.get("trust_remote_code") and not entry["type"].startswith(
+            ("sentence_transformers.", "evenspan.")
+        ):
+            raise ValueError(
+                f"{files.path('modules.json')} names the module class {entry['type']!r}, which is not part of "
+                "sentence-transformers: evenspan runs no code of models. Choose a model without code of its own."
+            )
 
 
 def _calibrated_module(files: ModelFiles) -> str | None:

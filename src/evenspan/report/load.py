@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ HOW = (
     "`evenspan sweep MODEL --benchmark NAME --output DIR` write what a report is made of"
 )
 _COMPANIONS = ("run.json", "comparison.json")  # written beside results, and no results themselves
-_NATURAL = {"beginning": 0, "middle": 1, "end": 2}
 # Results that agree in these are of the same queries and the same model, so that their figures can stand side by side.
 _SAME = (
     "model",
@@ -136,14 +134,8 @@ def _read(path: Path) -> Audit | EvaluationResult | str:
     except json.JSONDecodeError as error:
         return f"no JSON ({error})"
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        return f"damaged, or of another version ({type(error).__name__}: {error})"
-    # In JSON the groups are in alphabetical order, which would put the end before the middle.
-    return replace(result, groups={name: result.groups[name] for name in sorted(result.groups, key=_place)})
-
-
-def _place(name: str) -> tuple[int, list[tuple[int, str]]]:
-    parts = [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
-    return _NATURAL.get(name, len(_NATURAL)), parts
+        return f"damaged, or of another version ({error})"
+    return result
 
 
 def _run(path: Path) -> Mapping[str, Any] | None:

@@ -17,10 +17,11 @@ from evenspan.formatting import LAYER_NAMES, clipped, method_name, points, tame
 
 _MARKERS = {"soft": "o", "uniform": "s", "hard": "^"}
 _COLOURS = {"half": palette.CALIBRATED, "last": palette.METHODS[2], "all": palette.METHODS[3]}
-_APPROXIMATE = " Approximate figures (detached)."
+_APPROXIMATE = {True: " Approximate figures (detached).", False: ""}
 _LEGEND = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "columnspacing": 1}
 
 Point = tuple[float, float]  # strength and change of a score, or PSI and HM
+PARTS = ("variant", "strength", "layers", "basket_size")  # columns of tables
 
 
 class Sweep(Protocol):
@@ -47,6 +48,13 @@ def plot_trade_off(sweep: Sweep, path: str | Path) -> None:
     _plot(trade_off_figure, sweep, path)
 
 
+def parts_of(setting: Calibration | None) -> tuple[str | float | None, ...]:
+    """What `PARTS` names, of a setting or, for None, of the plain model."""
+    if setting is None:
+        return None, 0.0, None, None
+    return setting.variant, setting.strength, str(setting.layers), setting.basket_size
+
+
 def _plot(figure: Any, sweep: Sweep, path: str | Path) -> None:
     require_extra("report", "A figure", "matplotlib")
     if not sweep.results:
@@ -66,11 +74,10 @@ def strength_curves(sweep: Sweep) -> dict[str, list[Calibration]]:
 
     strengths = Counter(of_kind for of_kind, _ in {(kind(setting), setting.strength) for setting in sweep.results})
     most = max(strengths, key=lambda of_kind: (strengths[of_kind], str(of_kind)))
-    drawn = sorted(
-        (setting for setting in sweep.results if kind(setting) == most), key=lambda setting: setting.strength
-    )
-    sets = sorted({str(setting.layers) for setting in drawn})
-    curves = {layers: [setting for setting in drawn if str(setting.layers) == layers] for layers in sets}
+    curves: dict[str, list[Calibration]] = {}
+    for setting in sorted(sweep.results, key=lambda setting: (str(setting.layers), setting.strength)):
+        if kind(setting) == most:
+            curves.setdefault(str(setting.layers), []).append(setting)
     return {layers: settings for layers, settings in curves.items() if len(settings) > 1} or curves
 
 
@@ -100,8 +107,7 @@ def strengths_figure(sweep: Sweep, key: str) -> Figure:
         " ".join(_strengths_in_words(layers, by_name) for layers, by_name in changes.items()),
         f"Change of nDCG@10 (×100) from the plain model as calibration gets stronger: {kind}{self_mass}. Above the line is "
         "a gain, below it a cost. HM, the harmonic mean of the positions, falls when any of them is left behind."
-        + _APPROXIMATE
-        * sweep.detached,
+        + _APPROXIMATE[sweep.detached],
         tuple(
             Panel(f"layers: {layers}", partial(_draw_strengths, changes=by_name, limits=limits))
             for layers, by_name in changes.items()
@@ -152,14 +158,9 @@ def trade_off_figure(sweep: Sweep, key: str) -> Figure:
     places = {setting: _place(result) for setting, result in sweep.results.items()}
     front = pareto_front([start, *places.values()])
     best = max(places, key=lambda setting: places[setting][1])
-    names: list[tuple[str | float | None, ...]] = [("none", None, 0.0, None, None)]
-    names += [
-        (str(setting), setting.variant, setting.strength, str(setting.layers), setting.basket_size)
-        for setting in places
-    ]
     rows = [
-        (*name, place[0], place[1] / 100, "yes" if place in front else "no")
-        for name, place in zip(names, [start, *places.values()], strict=True)
+        (str(setting or "none"), *parts_of(setting), place[0], place[1] / 100, "yes" if place in front else "no")
+        for setting, place in [(None, start), *places.items()]
     ]
     return Figure(
         key,
@@ -167,9 +168,9 @@ def trade_off_figure(sweep: Sweep, key: str) -> Figure:
         f"Plain: HM {start[1]:.1f} at PSI {start[0]:.3f}. Highest HM of {len(places)} settings: {places[best][1]:.1f} at "
         f"PSI {places[best][0]:.3f} ({method_name(str(best))}). Most even: PSI {front[0][0]:.3f} at HM {front[0][1]:.1f}.",
         "Each mark is one setting; up and left is better: higher HM, and less difference between positions. The dashed line "
-        "joins the settings that no other beats in both." + _APPROXIMATE * sweep.detached,
+        "joins the settings that no other beats in both." + _APPROXIMATE[sweep.detached],
         (Panel("", partial(_draw_trade_off, start=start, places=places, front=front), 3.8),),
-        ("method", "variant", "strength", "layers", "basket_size", "psi", "harmonic_mean", "pareto"),
+        ("method", *PARTS, "psi", "harmonic_mean", "pareto"),
         tuple(rows),
     )
 

@@ -39,31 +39,23 @@ def strengths(
 
 def read_grid(name: str | Path) -> list[Calibration]:
     """`"paper"`, `"ablation"`, or a file: one calibration string a line, or a JSON list of strings or settings."""
-    if str(name) == "paper":
-        return paper_grid()
-    if str(name) == "ablation":
-        return ablation_grid()
-    path = Path(name)
+    if str(name) in ("paper", "ablation"):
+        return paper_grid() if str(name) == "paper" else ablation_grid()
+    path, way_out = Path(name), f"write one calibration string a line, such as '{Calibration()}'."
     if not path.is_file():
         raise ValueError(f"There is no grid called {str(name)!r}: say 'paper', 'ablation', or name a file of settings.")
     try:
         text = path.read_text(encoding="utf-8-sig")
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        entries = json.loads(text) if text.lstrip().startswith(("[", "{")) else lines
     except UnicodeDecodeError:
-        raise ValueError(
-            f"{path} is no UTF-8 text: write one calibration string a line, such as '{Calibration()}'."
-        ) from None
-    entries: list[object]
-    if text.lstrip().startswith(("[", "{")):
-        try:
-            entries = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{path} is no JSON: {error}.") from None
-        if not isinstance(entries, list):
-            raise ValueError(f"{path} must hold a JSON list of calibrations, or one calibration string a line.")
-    else:
-        entries = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        raise ValueError(f"{path} is no UTF-8 text: {way_out}") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON: {error}.") from None
+    if not isinstance(entries, list):
+        raise ValueError(f"{path} must hold a JSON list of calibrations, or one calibration string a line.")
     if not entries:
-        raise ValueError(f"{path} holds no settings: write one calibration string a line, such as '{Calibration()}'.")
+        raise ValueError(f"{path} holds no settings: {way_out}")
     return [_read(entry, path) for entry in entries]
 
 

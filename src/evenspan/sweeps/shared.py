@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
 from evenspan.calibration import Calibration
 from evenspan.core.attention import CalibratedPass, tolerance
 from evenspan.core.calls import baskets_of
-from evenspan.core.families import Family, family_of
+from evenspan.core.families import family_of
 from evenspan.core.install import overridden
 from evenspan.core.last_layer import find_layers, looked_into
 from evenspan.core.layers import is_causal
@@ -23,29 +23,35 @@ from evenspan.models.calibrating import calibrated
 from evenspan.models.pipeline import Pipeline
 from evenspan.sweeps.rows import Plans, Setting, advance
 
+_CACHES = ("past_key_values", "use_cache", "calibrated_pass")
+
 
 class SharedWorkError(RuntimeError):
     """The layers of a model do not do what their names say, or not now."""
 
 
 class SharedEncoder:
-    """Runs a model once, and for each setting only what that leaves open.
+    """Runs a model once, and for each setting, of which there is at least one, only what that leaves open.
 
-    Rows of settings ride along with the plain pass (see `trajectories`). For a setting that changes other rows too, the
-    layers behind its first calibrated one are run again from there, unless the sweep is detached.
+    Rows of settings ride along with the plain pass (see `rows`). For a setting that changes other rows too, the layers
+    behind its first calibrated one are run again from there, unless the sweep is detached.
     """
 
     def __init__(self, model: SentenceTransformer, calibrations: Sequence[Calibration], *, detached: bool) -> None:
         self.model, self.detached = model, detached
         self.pipeline = Pipeline.of(model)
+        self.transformer = self.pipeline.transformer
         layers = self.pipeline.layers()
-        self.modules: list[nn.Module] = list(model)
         self.full = frozenset(layers.full)
-        self.layers = find_layers(self.pipeline.transformer.model, layers.modules)
+        self.layers: list[Any] = find_layers(self.transformer.model, layers.modules)  # None where the family is unknown
         self.settings = [Setting(calibration, frozenset(layers.chosen_by(calibration))) for calibration in calibrations]
         self.causal = is_causal(layers.modules[-1]) and self.pipeline.pooling_token == "last"
+        last: Any = self.layers[-1]
+        family: Any = family_of(last)
+        # What follows the last layer, None if that is not known.
+        self.final_norm: Any = None if family is None else family.final_norm(self.transformer.model, last)
         # A setting that changes nothing, taken along to see that rows arrive where the plain pass takes them.
-        first = min(self.settings, key=lambda setting: setting.first, default=Setting(Calibration(), frozenset([0])))
+        first = min(self.settings, key=lambda setting: setting.first)
         self.control = Setting(replace(first.calibration, strength=0.0), frozenset([first.first]))
         self.checked = False
 
@@ -54,57 +60,45 @@ class SharedEncoder:
         """Whether the layers are of a known family and nothing but the vector is made of them."""
         upper = range(self.control.first, len(self.layers))
         return (
-            self.modules[:1] == [self.pipeline.transformer]
+            next(iter(self.model)) is self.transformer
             and self.pipeline.reads_pooled_only
             and self.full.issuperset(upper)  # rows see no further than a window in the others
             and all(_untouched(self.layers[index]) for index in upper)
-            and _final_norm(self) is not None
+            and self.final_norm is not None
         )
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """While this lasts, the model returns the vectors of all settings side by side, the plain ones first."""
-        with ExitStack() as stack:
-            stack.enter_context(calibrated(self.model, Calibration(strength=0.0, layers="all")))
-            stack.enter_context(overridden(self.model, self._forward))
+        plain = Calibration(strength=0.0, layers="all")
+        with calibrated(self.model, plain), overridden(self.model, self._forward):
             yield
 
     def _forward(self, features: dict[str, Any], calibrate: bool | None = None, **_: Any) -> dict[str, Any]:
         if calibrate is False:  # documents under the query prompt are taken for queries
-            features = self.pipeline.transformer(features, calibrate=False)
-            for module in self.modules[1:]:
-                features = module(features)
+            features = self._pool(self.transformer(features, calibrate=False))
             features["sentence_embedding"] = features["sentence_embedding"].repeat(1, 1 + len(self.settings))
             return features
         batch = _Batch(self, features)
         with batch.watching():
-            features = self.pipeline.transformer(features, calibrate=False)
-        for module in self.modules[1:]:
-            features = module(features)
-        plain = features["sentence_embedding"]
+            features = self.transformer(features, calibrate=False)
+        features = self._pool(features)
         rows = batch.rows()
         if not self.checked:
             batch.check(rows.pop(self.control), features["token_embeddings"])
             self.checked = True
-        vectors = self._vectors(torch.cat([rows[setting] for setting in self.settings]))
+        tokens = self.final_norm(torch.cat([rows[setting] for setting in self.settings])).unsqueeze(1)
+        mask = torch.ones(tokens.shape[:2], dtype=torch.long, device=tokens.device)
+        vectors = self._pool({"token_embeddings": tokens, "attention_mask": mask})["sentence_embedding"]
+        plain = features["sentence_embedding"]
         features["sentence_embedding"] = torch.cat([plain, *vectors.chunk(len(self.settings))], dim=1)
         return features
 
-    def _vectors(self, rows: Tensor) -> Tensor:
-        """What the rest of the pipeline makes of the last layer's pooled rows."""
-        tokens = self.final_norm(rows).unsqueeze(1)
-        mask = torch.ones(tokens.shape[:2], dtype=torch.long, device=tokens.device)
-        features: dict[str, Any] = {"token_embeddings": tokens, "attention_mask": mask}
-        for module in self.modules[1:]:
+    def _pool(self, features: dict[str, Any]) -> dict[str, Any]:
+        """What the rest of the pipeline makes of the last layer's rows."""
+        for module in list(self.model)[1:]:
             features = module(features)
-        vectors: Tensor = features["sentence_embedding"]
-        return vectors
-
-    @property
-    def final_norm(self) -> nn.Module:
-        """What follows the last layer."""
-        norm = _final_norm(self)
-        return nn.Identity() if norm is None else norm
+        return features
 
 
 class _Batch:
@@ -115,7 +109,7 @@ class _Batch:
         pipeline = encoder.pipeline
         pooled = pipeline.pooled_places(features)
         self.settings = [*encoder.settings, *([] if encoder.checked else [encoder.control])]
-        sizes = {setting.calibration.basket_size for setting in self.settings}
+        sizes = {setting.basket_size for setting in self.settings}
         self.baskets = {size: baskets_of(features, pipeline.pooling_token, size, pooled) for size in sorted(sizes)}
         self.pooled = next(iter(self.baskets.values())).pooled
         self.last = len(encoder.layers) - 1
@@ -128,22 +122,19 @@ class _Batch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """See the layers of a plain pass at work, and take rows along."""
-        watched = list(enumerate(self.encoder.layers))[self.encoder.control.first :]
         with ExitStack() as stack:
-            for index, layer in watched:
-                if layer is not None:
-                    watch = functools.partial(self._watch, index, layer, layer.forward)
-                    stack.enter_context(overridden(layer, watch))
+            for index, layer in enumerate(self.encoder.layers):
+                if index >= self.encoder.control.first:
+                    stack.enter_context(overridden(layer, functools.partial(self._watch, index, layer.forward)))
             yield
 
-    def _watch(self, index: int, layer: nn.Module, forward: Any, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def _watch(self, index: int, forward: Any, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
         self.calls[index] = (args, {name: value for name, value in kwargs.items() if name not in _CACHES})
         starting = [setting for setting in self.settings if setting.first == index]
         if starting:
-            plain = hidden.flatten(0, 1)[self.pooled]
-            self.riding.update(dict.fromkeys(starting, plain))
+            self.riding |= dict.fromkeys(starting, self._pooled_rows(hidden))
         if self.riding:
-            self.riding = advance(_family(layer), layer, index, hidden, kwargs, self.riding, self.baskets, self.plans)
+            self.riding = self._advance(index, hidden, kwargs, self.riding)
         output = forward(hidden, *args, **kwargs)
         for setting in starting:
             if not self._rides_on(setting):
@@ -155,6 +146,14 @@ class _Batch:
         encoder = self.encoder
         return encoder.causal or encoder.detached or setting.first == self.last or setting is encoder.control
 
+    def _pooled_rows(self, hidden: Tensor) -> Tensor:
+        return hidden.flatten(0, 1)[self.pooled]
+
+    def _advance(
+        self, index: int, hidden: Tensor, kwargs: Mapping[str, Any], rows: Mapping[Setting, Tensor]
+    ) -> dict[Setting, Tensor]:
+        return advance(self.encoder.layers[index], index, hidden, kwargs, rows, self.baskets, self.plans)
+
     def rows(self) -> dict[Setting, Tensor]:
         """The pooled rows behind the last layer, of every setting."""
         return {**self.riding, **{setting: self._fork(setting, own) for setting, own in self.forks.items()}}
@@ -162,23 +161,18 @@ class _Batch:
     def _fork(self, setting: Setting, own: Tensor) -> Tensor:
         """Run the layers behind a setting's first one again, with its pooled rows in place of the plain ones."""
         output = self.outputs[setting.first]
-        baskets = self.baskets[setting.calibration.basket_size]
+        baskets = self.baskets[setting.basket_size]
         hidden = output.flatten(0, 1).index_copy(0, self.pooled, own.to(output.dtype)).view(output.shape)
         for index in range(setting.first + 1, self.last):
-            layer: Any = self.encoder.layers[index]
             args, kwargs = self.calls[index]
             calibrated_pass = CalibratedPass(setting.calibration, setting.layers, baskets)
-            hidden = layer(hidden, *args, **{**kwargs, "calibrated_pass": calibrated_pass})
-        layer = self.encoder.layers[self.last]
-        own = hidden.flatten(0, 1)[self.pooled]
-        kwargs = self.calls[self.last][1]
-        return advance(_family(layer), layer, self.last, hidden, kwargs, {setting: own}, self.baskets, self.plans)[
-            setting
-        ]
+            hidden = self.encoder.layers[index](hidden, *args, **{**kwargs, "calibrated_pass": calibrated_pass})
+        rows = {setting: self._pooled_rows(hidden)}
+        return self._advance(self.last, hidden, self.calls[self.last][1], rows)[setting]
 
     def check(self, control: Tensor, tokens: Tensor) -> None:
         """Rows that nothing was done to must arrive where the plain pass takes them."""
-        expected = tokens.flatten(0, 1)[self.pooled].float()
+        expected = self._pooled_rows(tokens).float()
         off = (self.encoder.final_norm(control).float() - expected).norm() / expected.norm().clamp(min=1e-12)
         kind = tokens.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tokens.dtype
@@ -188,22 +182,7 @@ class _Batch:
             )
 
 
-def _untouched(layer: nn.Module | None) -> bool:
+def _untouched(layer: Any) -> bool:
     """Whether a layer is of a known family and does what it always does."""
-    return layer is not None and not looked_into(layer, layer, _family(layer).attention(layer))
-
-
-_CACHES = ("past_key_values", "use_cache", "calibrated_pass")
-
-
-def _family(layer: nn.Module) -> Family:
-    family = family_of(layer)
-    if family is None:
-        raise TypeError(f"{type(layer).__name__} is of no known family of layers.")
-    return family
-
-
-def _final_norm(encoder: SharedEncoder) -> nn.Module | None:
-    """The normalisation between the last layer and the token embeddings; an identity if there is none, None if unknown."""
-    last = encoder.layers[-1]
-    return None if last is None else _family(last).final_norm(encoder.pipeline.transformer.model, last)
+    family: Any = family_of(layer)
+    return family is not None and not looked_into(layer, layer, family.attention(layer))

@@ -24,12 +24,13 @@ def split(benchmark: Benchmark, share: float, seed: int) -> set[QueryKey]:
     shuffled = np.random.default_rng(seed).permutation(names)
     chosen = set(shuffled[: round(share * len(names))].tolist())
     part = {key for key, cluster in clusters.items() if cluster in chosen}
-    counts = {side: Counter[str]() for side in (True, False)}
+    inside, outside = Counter[str](), Counter[str]()
     for collection in benchmark.collections:
         for query in collection.queries:
-            counts[(collection.name, query.id) in part].update(query.groups or (collection.name,))
-    for group in sorted({*counts[True], *counts[False]}):
-        fewest = min(counts[True][group], counts[False][group])
+            side = inside if (collection.name, query.id) in part else outside
+            side.update(query.groups or (collection.name,))
+    for group in sorted({*inside, *outside}):
+        fewest = min(inside[group], outside[group])
         if fewest < FEW:
             raise ValueError(
                 f"Only {fewest} queries of {group!r} are on one side of the split, and nothing can be told from fewer than "

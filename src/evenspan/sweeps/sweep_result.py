@@ -13,7 +13,7 @@ from evenspan.drawing.figure import save
 from evenspan.errors import require_extra
 from evenspan.evaluation.comparing import Comparison, compare
 from evenspan.evaluation.scores import EvaluationResult, file_name
-from evenspan.sweeps.figures import strengths_figure, trade_off_figure
+from evenspan.sweeps.figures import PARTS, parts_of, strengths_figure, trade_off_figure
 
 if TYPE_CHECKING:
     import pandas
@@ -63,24 +63,14 @@ class SweepResult:
         """One row for each setting, the plain model first: its parts, nDCG@10 by position, HM and PSI."""
         import pandas
 
-        rows = []
-        for setting, result in [(None, self.plain), *self.results.items()]:
-            rows.append(
-                {
-                    "method": result.method,
-                    "variant": None if setting is None else setting.variant,
-                    "strength": 0.0 if setting is None else setting.strength,
-                    "layers": None if setting is None else str(setting.layers),
-                    "basket_size": None if setting is None else setting.basket_size,
-                    **{name: group.ndcg for name, group in result.groups.items()},
-                    "ndcg": result.ndcg,
-                    "recall": result.recall,
-                    "harmonic_mean": result.harmonic_mean,
-                    "psi": result.psi,
-                    "detached": self.detached and setting is not None,
-                }
-            )
-        return pandas.DataFrame(rows)
+        return pandas.DataFrame(
+            {"method": result.method}
+            | dict(zip(PARTS, parts_of(setting), strict=True))
+            | {name: group.ndcg for name, group in result.groups.items()}
+            | {name: getattr(result, name) for name in ("ndcg", "recall", "harmonic_mean", "psi")}
+            | {"detached": self.detached and setting is not None}
+            for setting, result in [(None, self.plain), *self.results.items()]
+        )
 
     def write(self, folder: str | Path) -> None:
         """Write every result, the table and, where there are positions, both figures as PNG and SVG with their data."""

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder
 from evenspan.evaluation.benchmark import Benchmark
-from evenspan.evaluation.evaluating import evaluate_method, require_evaluation
+from evenspan.evaluation.evaluating import Evaluator, require_evaluation
 from evenspan.evaluation.methods import Calibrated, Method, Plain, Vectors
 from evenspan.evaluation.scores import EvaluationResult
-from evenspan.evaluation.scoring import Resampling
 from evenspan.evaluation.vectors import CachedEncoder
 from evenspan.models.calibrating import uncalibrated
 from evenspan.progress import ProgressBar
@@ -32,7 +31,6 @@ from evenspan.sweeps.vectors import bar_label, check_calibrations, encode_settin
 class Detached(Method):
     """A calibration approximated: only the pooling token's own way through the layers is calibrated."""
 
-    kind: ClassVar[str] = "detached"
     calibration: Calibration = Calibration()
 
     @property
@@ -61,38 +59,30 @@ def sweep(
 ) -> SweepResult:
     """Evaluate a model plain and under every setting, with the work that the settings have in common done once.
 
-    A setting that cannot be evaluated is reported with its reason, and does not keep the others.
-
-    Args:
-        model: the model; it is left as it was.
-        benchmark: from `load_benchmark`.
-        calibrations: the settings; by default the paper's grid.
-        detached: approximate, see `evenspan.sweeps.encode`; the best setting is then evaluated exactly as well.
-        cache: folder for vectors: a sweep that is interrupted goes on where it stopped, batch by batch.
-        batch_size: most texts in a batch; long ones share smaller batches, and still smaller ones when memory runs out.
-        query_prompt: put in front of queries, in place of the model's own query prompt.
-        document_prompt: put in front of documents, likewise.
-        resamples: bootstrap resamples for the intervals; 0 for none.
-        seed: of the bootstrap.
-        progress: whether to show bars.
-        each: called with every result as soon as it is there.
+    The settings are the paper's grid unless `calibrations` says otherwise. One that cannot be evaluated is reported with its
+    reason, and does not keep the others. With `detached` it is approximate, see `evenspan.sweeps.encode`, and the best
+    setting is then evaluated exactly as well. `each` is called with every result as soon as it is there. All other
+    arguments are those of `evaluate`.
     """
     require_evaluation("A sweep")
-    resampling = Resampling(resamples, seed)
     usable, failures = _usable(model, paper_grid() if calibrations is None else calibrations)
     if detached:  # what is exact anyway is not called approximate
         shared = SharedEncoder(model, usable, detached=True)
         detached = shared.works and not shared.causal
     methods: dict[Calibration, Method] = {key: Detached(key) if detached else Calibrated(key) for key in usable}
-    prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
-    with uncalibrated(model), _folder(cache) as folder:
-        encoder = CachedEncoder(model, cache=folder, batch_size=batch_size, **prompts)
-        _encode_together(encoder, benchmark, methods, detached=detached, progress=progress)
-        plain = evaluate_method(encoder, benchmark, Plain(), resampling, progress=False)
+    options: dict[str, Any] = {
+        "query_prompt": query_prompt,
+        "document_prompt": document_prompt,
+        "batch_size": batch_size,
+    }
+    with uncalibrated(model), TemporaryDirectory() if cache is None else nullcontext(cache) as folder:
+        evaluator = Evaluator.of(model, cache=folder, resamples=resamples, seed=seed, **options)
+        _encode_together(evaluator.encoder, benchmark, methods, detached=detached, progress=progress)
+        plain = evaluator.run(benchmark, Plain())
         results: dict[Calibration, EvaluationResult] = {}
         for setting, method in methods.items():
             try:
-                results[setting] = evaluate_method(encoder, benchmark, method, resampling, progress=False)
+                results[setting] = evaluator.run(benchmark, method)
             except Exception as error:
                 failures[setting] = f"{type(error).__name__}: {error}"
                 continue
@@ -100,19 +90,8 @@ def sweep(
                 each(results[setting])
         swept = SweepResult(plain, results, failures, detached)
         if detached and swept.best is not None:
-            exact = evaluate_method(encoder, benchmark, Calibrated(swept.best), resampling, progress=progress)
-            swept = replace(swept, rechecked=exact)
+            swept = replace(swept, rechecked=evaluator.run(benchmark, Calibrated(swept.best), progress=progress))
     return swept
-
-
-@contextmanager
-def _folder(cache: str | Path | None) -> Iterator[Path]:
-    """Where vectors go: into the cache, or a folder that is gone afterwards."""
-    if cache is not None:
-        yield Path(cache)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 def _usable(

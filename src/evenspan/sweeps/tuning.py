@@ -45,28 +45,21 @@ class Tuning:
         return _gain(self.confirmation)
 
     def __str__(self) -> str:
-        gain, count = self.gain, len(self.sweep.results)
+        gain, count, queries = self.gain, len(self.sweep.results), "on the development queries"
         measured = f"{_name(self.confirmation)} {100 * gain.value:+.2f}"
         if gain.interval is not None:
             measured += f", 95 % interval {100 * gain.interval[0]:+.2f} to {100 * gain.interval[1]:+.2f}"
         if self.calibration is not None:
-            words = (
-                f"Use {self.calibration}: the best of {count} settings on the development queries, and on the others "
-                f"{measured}."
-            )
+            answer = f"Use {self.calibration}: the best of {count} settings {queries}, and on the others {measured}."
         elif self.chosen:
-            words = (
-                f"Leave it off: {self.candidate} was the best of {count} settings on the development queries, but on the "
-                f"others its gain is within noise ({measured})."
-            )
+            answer = f"Leave it off: {self.candidate} was the best of {count} settings {queries}, but on the others its gain "
+            answer += f"is within noise ({measured})."
         else:
-            words = (
-                f"Leave it off: on the development queries none of {count} settings was better than the plain model. The "
-                f"best of them, {self.candidate}, has on the others {measured}."
+            answer = (
+                f"Leave it off: {queries} none of {count} settings was better than the plain model. The best of them, "
             )
-        return "\n\n".join(
-            [words, f"Development queries\n{self.development}", f"Confirming queries\n{self.confirmation}"]
-        )
+            answer += f"{self.candidate}, has on the others {measured}."
+        return f"{answer}\n\nDevelopment queries\n{self.development}\n\nConfirming queries\n{self.confirmation}"
 
 
 def tune(
@@ -86,15 +79,8 @@ def tune(
     on one document are on the same side. It is recommended if its HM is higher beyond noise: a paired bootstrap interval
     of 95 % that lies above 0.
 
-    Args:
-        model: the model; it is left as it was.
-        benchmark: from `load_benchmark`.
-        calibrations: the settings to choose from; by default the paper's grid.
-        development: the share of the documents whose queries choose.
-        detached: choose among approximate figures; what is confirmed is exact.
-        resamples: of the bootstrap.
-        seed: of the split and of the bootstrap.
-        options: of `sweep`.
+    `development` is the share of the documents whose queries choose, `seed` that of the split and of the bootstrap. With
+    `detached` the choice is among approximate figures; what is confirmed is exact. All other arguments are those of `sweep`.
     """
     require_evaluation("Tuning")
     if not 0.0 < development < 1.0:
@@ -118,16 +104,13 @@ def tune(
     best = max(on_development, key=lambda setting: on_development[setting].ranking_score)
     exact = swept.results[best]
     if swept.detached:
-        exact = evaluate(model, benchmark, best, resamples=0, seed=seed, **_of_evaluate(options))
+        options.pop("each", None)
+        exact = evaluate(model, benchmark, best, resamples=0, seed=seed, **options)
     confirmation = compare([part(swept.plain, choosing=False), part(exact, choosing=False)])
     gain = _gain(confirmation)
     better = on_development[best].ranking_score > plain.ranking_score
     use = best if better and gain.significant and gain.value > 0 else None
     return Tuning(use, best, better, compare([plain, on_development[best]]), confirmation, swept)
-
-
-def _of_evaluate(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name != "each"}
 
 
 def _name(comparison: Comparison) -> str:

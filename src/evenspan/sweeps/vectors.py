@@ -62,24 +62,13 @@ def encode(
     """The vectors of documents under many settings, and without any.
 
     Exact: what `encode_document` gives under each setting, up to rounding. A causal model takes one plain pass and a few
-    tokens for all settings together; others run the layers behind a setting's first calibrated one again. A model whose
-    layers are of no known kind is encoded once for each setting.
+    tokens for all settings together; others run the layers behind a setting's first calibrated one again, unless `detached`
+    takes only the pooling token's own way through the layers, in the context of the plain pass: one pass for all settings,
+    approximately. A model whose layers are of no known kind is encoded once for each setting.
 
     However many settings there are, memory is that of a plain pass, one layer's keys and values, and one layer's output for
-    each different first layer among the settings.
-
-    Args:
-        model: the model; it is left as it was.
-        texts: the documents.
-        calibrations: the settings.
-        detached: take only the pooling token's own way through the layers, in the context of the plain pass, for models
-            that are not causal too: one pass for all settings, approximately.
-        batch_size: most texts in a batch; long ones share smaller batches, and still smaller ones when memory runs out.
-        prompt: as in `encode_document`, and so are the others.
-        prompt_name: of one of the model's prompts.
-        normalize_embeddings: whether vectors get length 1.
-        truncate_dim: how many dimensions to keep; by default as the model says.
-        show_progress_bar: whether to show a bar.
+    each different first layer among the settings. `batch_size` is as in `evaluate`, the options after it as in
+    `encode_document`. The model is left as it was.
 
     Example:
         >>> vectors = encode(model, texts, paper_grid())  # doctest: +SKIP
@@ -91,17 +80,13 @@ def encode(
             raise ValueError(f"The model has no prompt {prompt_name!r}; it has {', '.join(model.prompts)}.")
         prompt = model.prompts[prompt_name]
     encoder = Encoder(model, prompt=prompt, batch_size=batch_size, unit=False, check_finite=False)
-    width = truncate_dim or model.truncate_dim
-    with (
-        ProgressBar(bar_label(len(calibrations)), len(texts), shown=bool(show_progress_bar)) as bar,
-        _truncated(model, width),
-    ):
+    bar = ProgressBar(bar_label(len(calibrations)), len(texts), shown=bool(show_progress_bar))
+    with bar, _truncated(model, truncate_dim or model.truncate_dim):
         swept = encode_settings(encoder, texts, calibrations, detached=detached, bar=bar)
     if not normalize_embeddings:
         return swept
-    return replace(
-        swept, vectors={key: unit_length(vectors) for key, vectors in swept.items()}, plain=unit_length(swept.plain)
-    )
+    unit = {key: unit_length(vectors) for key, vectors in swept.items()}
+    return replace(swept, vectors=unit, plain=unit_length(swept.plain))
 
 
 def encode_settings(
@@ -115,10 +100,11 @@ def encode_settings(
     """What `encode` gives, through an encoder that is there already; it leaves vectors the length they have."""
     model, wanted = encoder.model, list(dict.fromkeys(calibrations))
     active = [calibration for calibration in wanted if calibration.strength > 0.0]
+    if not active or not len(texts):
+        return _one_by_one(encoder, texts, wanted, bar)
     shared = SharedEncoder(model, active, detached=detached)
-    if not active or not len(texts) or not shared.works:
-        if active and len(texts):
-            _logger.info("The layers of this model are of no known kind: %d settings, one by one.", len(active))
+    if not shared.works:
+        _logger.info("The layers of this model are of no known kind: %d settings, one by one.", len(active))
         return _one_by_one(encoder, texts, wanted, bar)
     width = model.truncate_dim
     try:

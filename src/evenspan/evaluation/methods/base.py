@@ -31,8 +31,9 @@ class Method:
         return ",".join([self.kind, *settings])
 
     def encode(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None = None) -> Vectors:
-        """The vectors of documents, through an encoder that leaves them the length they have."""
-        raise NotImplementedError
+        """The vectors of documents, here those of the plain model, of the length that the encoder leaves them."""
+        with uncalibrated(encoder.model):
+            return list(encoder.encode(texts, bar=bar)[:, None])
 
     def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:
         """Raise an error that says why if this method cannot be used with a model, before anything is encoded."""
@@ -51,7 +52,7 @@ class Windowed(Method):
     def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:  # noqa: D102
         check_window(model, self.window, prompt)
 
-    def encode_windows(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None) -> Vectors:
+    def encode(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None = None) -> Vectors:
         """The vectors of the windows of each text."""
         return encode_pieces(encoder, [windows(encoder.model, text, self.window) for text in texts], bar)
 
