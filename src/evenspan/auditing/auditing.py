@@ -58,8 +58,8 @@ def audit(
         sample: how many documents to look at, drawn at random; None for all.
         segments: parts of the same length that a document is cut into.
         versions: orders that a document is encoded in; more of them narrow the intervals where documents are few.
-        document_prompt: put in front of documents, in place of the model's own document prompt.
-        batch_size: most texts in a batch; long ones share smaller batches, and still smaller ones when memory runs out.
+        document_prompt: as in `evaluate`.
+        batch_size: as in `evaluate`.
         seed: of the sample, the orders and the bootstrap.
         progress: whether to show bars.
         notes: to put into the result, besides what there is to say anyway.
@@ -73,10 +73,9 @@ def audit(
     room = room_for_text(model, document_prompt)
     documents = read(model, names, texts, room, segments)
     cut = _with_segments(documents, segments, remarks)
-    order = orders(len(cut), segments, versions, seed)
     encoder = Encoder(model, prompt=document_prompt, batch_size=batch_size, unit=True, check_finite=False)
-    passes = Passes(encoder, documents, cut, order, progress)
-    views, change = _views(_looks(passes, wanted, remarks), order, likeness(passes.segments), seed, remarks)
+    passes = Passes(encoder, documents, cut, orders(len(cut), segments, versions, seed), progress)
+    views, change = _views(passes, wanted, seed, remarks)
     options = {"segments": segments, "versions": versions, "batch_size": batch_size, "seed": seed}
     setting = {**_setting(model, document_prompt), "documents": len(documents), **options}
     return Audit(
@@ -128,12 +127,14 @@ def _looks(passes: Passes, calibration: Calibration | None, notes: list[str]) ->
 
 
 def _views(
-    looks: Sequence[Look], order: NDArray[np.int64], alike: NDArray[np.float64], seed: int, notes: list[str]
+    passes: Passes, calibration: Calibration | None, seed: int, notes: list[str]
 ) -> tuple[list[View], Estimate | None]:
     """What each look shows, and how far the slope of the second lies from that of the first.
 
     Positions are estimated from the documents that have finite vectors in all looks.
     """
+    order, alike = passes.order, likeness(passes.segments)
+    looks = _looks(passes, calibration, notes)
     finite: NDArray[np.bool_] = np.isfinite(np.concatenate([look[1] for look in looks], axis=1)).all(axis=(1, 2))
     documents = int(finite.sum())
     if documents < len(finite):
