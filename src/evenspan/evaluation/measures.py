@@ -29,9 +29,9 @@ def measure(
     import ir_measures
     from ir_measures import R, nDCG
 
-    measures: dict[Any, str] = {
-        of @ cut: f"{name}@{cut}" for cut in cuts for name, of in (("ndcg", nDCG), ("recall", R))
-    }
+    measures: dict[Any, str] = {}
+    for cut in cuts:
+        measures |= {nDCG @ cut: f"ndcg@{cut}", R @ cut: f"recall@{cut}"}
     deepest = max(cuts)
     run = {
         query: {document: float(-rank) for rank, document in enumerate(ranking[:deepest])}

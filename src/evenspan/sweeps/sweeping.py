@@ -124,7 +124,8 @@ def _encode_together(
     with ProgressBar(bar_label(len(methods)), total, shown=progress) as bar:
         for collection in benchmark.collections:
             try:
-                encoder.fill([Plain().name, *by_name], collection.corpus.values(), encode_many, collection.name, bar)
+                texts = collection.corpus.values()
+                encoder.fill([Plain().name, *by_name], texts, encode_many, collection.name, bar, "document")
             except Exception as error:  # what one setting does must not cost the others: each is tried by itself then
                 warnings.warn(
                     f"Encoding the settings together failed ({error}): they are encoded one by one.", stacklevel=3
