@@ -41,10 +41,6 @@ class Encoder:
         batch_size: most texts in a batch, whatever their length.
         unit: whether vectors get length 1; by default where the model compares by cosine.
         check_finite: refuse vectors with NaN or infinity; False where the caller does, and can name the texts.
-
-    Example:
-        >>> encoder = Encoder(model)  # doctest: +SKIP
-        >>> encoder.encode(texts).shape  # doctest: +SKIP
     """
 
     def __init__(

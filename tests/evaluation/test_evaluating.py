@@ -139,6 +139,10 @@ def test_nan_vectors_are_an_error(cls_model, benchmark) -> None:
         evaluate(cls_model, benchmark, **QUICK)
 
 
+def from_file(result: EvaluationResult) -> EvaluationResult:
+    return EvaluationResult.from_dict(json.loads(result.to_json()))
+
+
 def test_comparison(cls_model, benchmark) -> None:
     plain, calibrated = evaluate(cls_model, benchmark, **QUICK), evaluate(cls_model, benchmark, SETTING, **QUICK)
     found = compare([plain, calibrated])
@@ -159,6 +163,9 @@ def test_comparison(cls_model, benchmark) -> None:
     assert r"\toprule" in found.to_latex()
     assert json.loads(found.to_json())["rows"][1]["method"] == str(SETTING)
     assert set(found.to_frame()["method"]) == {"none", str(SETTING)}
+    again = compare([from_file(plain), from_file(calibrated)])
+    assert (again, again.to_json()) == (found, found.to_json()), "from files as in memory"
+    assert list(from_file(plain).groups) == ["beginning", "middle", "end"]
     same = compare([plain, evaluate(cls_model, benchmark, method="none", **QUICK)])
     assert same.rows[1].differences["nDCG@10"].p_value == 1.0
     assert not same.rows[1].differences["HM"].significant
@@ -168,7 +175,7 @@ def test_comparison(cls_model, benchmark) -> None:
 
 def test_comparison_of_averages_over_sets(cls_model, tmp_path) -> None:
     """Sets of different sizes: the difference is that of the figures, the mean over sets, not over queries."""
-    benchmark = load_benchmark("nanobeir", sets=["ArguAna", "NFCorpus"], path=copies.nanobeir(tmp_path))
+    benchmark = load_benchmark("nanobeir", sets=["NFCorpus", "ArguAna"], path=copies.nanobeir(tmp_path))
     few = dataclasses.replace(benchmark.collections[1], queries=benchmark.collections[1].queries[:1])
     uneven = dataclasses.replace(benchmark, collections=(benchmark.collections[0], few))
     results = [evaluate(cls_model, uneven, method=name, cuts=(3,), **QUICK) for name in ("none", "bm25")]
@@ -180,6 +187,7 @@ def test_comparison_of_averages_over_sets(cls_model, tmp_path) -> None:
     difference = compare(results).rows[1].differences["nDCG@10"]
     assert difference.value == pytest.approx(results[1].ndcg - results[0].ndcg)
     assert difference.p_value is None
+    assert compare([from_file(result) for result in results]).to_json() == compare(results).to_json()
 
 
 def test_groups_are_told_from_collections_of_the_same_name(cls_model, tmp_path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from evenspan.evaluation.scores import EvaluationResult
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas
 
 SIGNIFICANT = 0.05
+_LATEX = str.maketrans({"_": r"\_", "%": r"\%", "*": r"$^{*}$"})
 _EVENNESS = {"HM": "harmonic_mean", "PSI": "psi"}  # columns and fields of a result
 
 
@@ -60,7 +61,7 @@ class Comparison:
     benchmark: str
     columns: tuple[str, ...]
     rows: tuple[ComparedMethod, ...]
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         table = self._cells()
@@ -78,13 +79,10 @@ class Comparison:
 
     def to_latex(self) -> str:
         """A LaTeX table for `booktabs`."""
-        header, *body = (
-            [cell.replace("_", r"\_").replace("%", r"\%").replace("*", r"$^{*}$") for cell in row]
-            for row in self._cells()
-        )
-        top, *lines = (" & ".join(row) + r" \\" for row in (header, *body))
-        start = r"\begin{tabular}{l" + "r" * (len(header) - 1) + "}"
-        return "\n".join([start, r"\toprule", top, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"])
+        cells = self._cells()
+        header, *lines = (" & ".join(row).translate(_LATEX) + r" \\" for row in cells)
+        start = r"\begin{tabular}{l" + "r" * (len(cells[0]) - 1) + "}"
+        return "\n".join([start, r"\toprule", header, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"])
 
     def to_json(self) -> str:
         """All figures, 0 to 1, with differences, p-values and intervals."""
@@ -110,13 +108,11 @@ class Comparison:
         return table
 
     def _footnotes(self) -> list[str]:
-        if len(self.rows) == 1:
-            return [*self.notes]
-        return [
+        star = (
             f"* differs from {self.rows[0].method} (paired t-test over queries, p < {SIGNIFICANT}; "
-            "HM, PSI and averages over sets: 95 % paired bootstrap interval without 0)",
-            *self.notes,
-        ]
+            "HM, PSI and averages over sets: 95 % paired bootstrap interval without 0)"
+        )
+        return [*([star] if len(self.rows) > 1 else []), *self.notes]
 
 
 def compare(results: Sequence[EvaluationResult]) -> Comparison:

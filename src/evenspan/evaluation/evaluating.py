@@ -70,20 +70,16 @@ def evaluate(
         >>> print(compare([evaluate(model, benchmark), evaluate(model, benchmark, Calibration())]))  # doctest: +SKIP
     """
     require_evaluation("Evaluation")
-    chosen = choose_method(model, calibration, method)
-    options = {"query_prompt": query_prompt, "document_prompt": document_prompt, "batch_size": batch_size}
-    evaluator = Evaluator.of(model, cuts=cuts, resamples=resamples, seed=seed, cache=cache, **options)
-    return evaluator.run(benchmark, chosen, progress=progress)
-
-
-def choose_method(model: SentenceTransformer, calibration: Calibration | None, method: Method | str | None) -> Method:
-    """The method that the arguments of `evaluate` name."""
     if calibration is not None and method is not None:
         raise ValueError("Give a calibration or a method, not both.")
-    if method is not None:
-        return baseline(method) if isinstance(method, str) else method
-    current = calibration if calibration is not None else calibration_of(model)
-    return Plain() if current is None else Calibrated(current)
+    if method is None:
+        current = calibration or calibration_of(model)
+        method = Plain() if current is None else Calibrated(current)
+    elif isinstance(method, str):
+        method = baseline(method)
+    options = {"query_prompt": query_prompt, "document_prompt": document_prompt, "batch_size": batch_size}
+    evaluator = Evaluator.of(model, cuts=cuts, resamples=resamples, seed=seed, cache=cache, **options)
+    return evaluator.run(benchmark, method, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -96,16 +92,10 @@ class Evaluator:
 
     @classmethod
     def of(
-        cls,
-        model: SentenceTransformer,
-        *,
-        cuts: Sequence[int] = (10,),
-        resamples: int = 1000,
-        seed: int = 42,
-        **encoding: Any,
+        cls, model: SentenceTransformer, cuts: Sequence[int] = (10,), resamples: int = 1000, seed: int = 42, **more: Any
     ) -> Evaluator:
         """With the options of `evaluate`, which are checked here."""
-        return cls(Resampling(resamples, seed), with_default_cut(cuts), CachedEncoder(model, **encoding))
+        return cls(Resampling(resamples, seed), with_default_cut(cuts), CachedEncoder(model, **more))
 
     def run(self, benchmark: Benchmark, method: Method, *, progress: bool | str = False) -> EvaluationResult:
         """Encode, search and score; `progress` may name the bar."""

@@ -73,14 +73,14 @@ def reproduce(
         raise ValueError(f"The paper's table {table!r} has no model {name!r}; it has {', '.join(known)}.")
     folder = None if output is None else Path(output)
     evaluator = Evaluator.of(model, **options)
-    runner = _Runner(evaluator, name, tiny, folder, segment_average or SegmentAverage(), report, progress)
     load = partial(load_benchmark, path=path)
+    runner = _Runner(evaluator, load, name, tiny, folder, segment_average or SegmentAverage(), report, progress)
     if table == "fineweb-posq":
-        rows = _fineweb(runner, load)
+        rows = _fineweb(runner)
     elif table == "nanobeir":
-        rows = _nanobeir(runner, load)
+        rows = _nanobeir(runner)
     else:
-        rows = _posir(runner, load, languages or LANGUAGES, settings)
+        rows = _posir(runner, languages or LANGUAGES, settings)
     notes = ("a first look on a part of the data: the paper's figures are of all of it",) if tiny else ()
     return Reproduction(table, name, tuple(rows), notes)
 
@@ -97,6 +97,7 @@ class _Runner:
     """Evaluates once: a result of the very same run that is in the output folder is read instead."""
 
     evaluator: Evaluator
+    load: Callable[..., Benchmark]
     paper_model: str
     tiny: bool
     output: Path | None
@@ -132,8 +133,8 @@ class _Runner:
         return [row for row in paper_table(table) if row["model"] == self.paper_model]
 
 
-def _fineweb(runner: _Runner, load: Callable[..., Benchmark]) -> Iterator[ReproducedRow]:
-    benchmark = load("fineweb-posq", tiny=runner.tiny)
+def _fineweb(runner: _Runner) -> Iterator[ReproducedRow]:
+    benchmark = runner.load("fineweb-posq", tiny=runner.tiny)
     names = {"begin": "beginning", "mid": "middle", "end": "end"}
     for row in runner.rows("fineweb_posq"):
         method = runner.method(row)
@@ -143,11 +144,11 @@ def _fineweb(runner: _Runner, load: Callable[..., Benchmark]) -> Iterator[Reprod
         yield ReproducedRow({"method": method.name}, ours, {name: row[name] for name in ours})
 
 
-def _nanobeir(runner: _Runner, load: Callable[..., Benchmark]) -> Iterator[ReproducedRow]:
+def _nanobeir(runner: _Runner) -> Iterator[ReproducedRow]:
     rows = runner.rows("nanobeir")
     sets = ["ArguAna", "NFCorpus"] if runner.tiny else None
     for documents in ("original", "shuffled"):
-        benchmark = load("nanobeir", shuffled=documents == "shuffled", sets=sets)
+        benchmark = runner.load("nanobeir", shuffled=documents == "shuffled", sets=sets)
         for kind in dict.fromkeys(row["method"] for row in rows):
             result = runner.run(benchmark, runner.method({"method": kind}))
             ours = {name: (group.ndcg, group.recall) for name, group in result.groups.items()}
@@ -160,9 +161,7 @@ def _nanobeir(runner: _Runner, load: Callable[..., Benchmark]) -> Iterator[Repro
                 yield ReproducedRow(labels, {"nDCG@10": 100 * ndcg, "Recall@10": 100 * recall}, paper)
 
 
-def _posir(
-    runner: _Runner, load: Callable[..., Benchmark], languages: Sequence[str], settings: Sequence[str]
-) -> Iterator[ReproducedRow]:
+def _posir(runner: _Runner, languages: Sequence[str], settings: Sequence[str]) -> Iterator[ReproducedRow]:
     for wrong in (language for language in languages if language not in LANGUAGE_NAMES):
         raise ValueError(f"PosIR has no language {wrong!r}; there are {', '.join(LANGUAGE_NAMES)}.")
     for wrong in (setting for setting in settings if setting not in NOT_AVERAGED):
@@ -177,7 +176,7 @@ def _posir(
             if name in NOT_AVERAGED[setting]:
                 continue
             searched = "eng-Latn" if setting == "x-en" else language
-            benchmark = load("posir", language=language, corpus_language=searched, limit=limit)
+            benchmark = runner.load("posir", language=language, corpus_language=searched, limit=limit)
             for kind in kinds:
                 labels = {"setting": setting, "method": kind, "language": name}
                 figures[kind].append(_posir_figures(runner.run(benchmark, runner.method({"method": kind}))))

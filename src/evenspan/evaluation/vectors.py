@@ -54,24 +54,18 @@ class CachedEncoder:
         self.identity = ModelIdentity.of(model)
         self._model_settings: dict[Role, dict[str, Any]] = {}
 
-    def documents(
-        self, method: Method, corpus: Mapping[str, str], part: str = "", bar: ProgressBar | None = None
-    ) -> DocumentVectors:
+    def documents(self, method: Method, corpus: Mapping[str, str], part: str, bar: ProgressBar) -> DocumentVectors:
         """The vectors of a corpus under a method; `corpus` maps ids to texts, `part` names its place in the cache."""
         vectors = self._vectors(method, "document", corpus, part, bar)
         counts = np.array([len(of_document) for of_document in vectors])
         ids = np.repeat(np.array(list(corpus), dtype=object), counts).tolist()
         return DocumentVectors(list(corpus), self._ready(ids, vectors, "documents"), counts)
 
-    def queries(
-        self, queries: Mapping[str, str], part: str = "", bar: ProgressBar | None = None
-    ) -> NDArray[np.float32]:
+    def queries(self, queries: Mapping[str, str], part: str, bar: ProgressBar) -> NDArray[np.float32]:
         """The vectors of queries, never calibrated; `queries` maps ids to texts."""
         return self._ready(list(queries), self._vectors(Plain(), "query", queries, part, bar), "queries")
 
-    def _vectors(
-        self, method: Method, role: Role, texts: Mapping[str, str], part: str, bar: ProgressBar | None
-    ) -> Vectors:
+    def _vectors(self, method: Method, role: Role, texts: Mapping[str, str], part: str, bar: ProgressBar) -> Vectors:
         def encode(missing: Sequence[str], _: object) -> dict[str, Vectors]:
             return {method.name: method.encode(self.encoders[role], missing, bar)}
 
@@ -85,13 +79,7 @@ class CachedEncoder:
         return unit_length(stacked) if self.similarity == "cosine" else stacked
 
     def fill(
-        self,
-        methods: Sequence[str],
-        texts: Iterable[str],
-        encode: EncodeMany,
-        part: str = "",
-        bar: ProgressBar | None = None,
-        role: Role = "document",
+        self, methods: Sequence[str], texts: Iterable[str], encode: EncodeMany, part: str, bar: ProgressBar, role: Role
     ) -> dict[str, VectorCache]:
         """Put the vectors of texts under one or more methods into the cache, where they are not there yet.
 
@@ -106,8 +94,7 @@ class CachedEncoder:
             missing = {name: [text for text in shard if text not in cache] for name, cache in caches.items()}
             wanting = [name for name in methods if missing[name]]
             together = [text for text in shard if any(text not in caches[name] for name in wanting)]
-            if bar is not None:
-                bar.advance(len(shard) - len(together))
+            bar.advance(len(shard) - len(together))
             for name, vectors in (encode(together, wanting) if together else {}).items():
                 by_text = dict(zip(together, vectors, strict=True))
                 caches[name].add(missing[name], [by_text[text] for text in missing[name]])

@@ -85,9 +85,9 @@ def strengths_figure(sweep: Sweep, key: str) -> Figure:
     """The change of nDCG@10 against strength for each position."""
     curves = strength_curves(sweep)
     names = [name for name in sweep.plain.groups if name in palette.POSITIONS] or list(sweep.plain.groups)[:5]
-    names.append("HM")
-    changes: dict[str, dict[str, list[Point]]] = {
-        layers: {name: _changes(sweep, settings, name) for name in names} for layers, settings in curves.items()
+    changes = {
+        layers: {name: _changes(sweep, settings, name) for name in [*names, "HM"]}
+        for layers, settings in curves.items()
     }
     rows = tuple(
         (layers, strength, name, change)
@@ -100,12 +100,12 @@ def strengths_figure(sweep: Sweep, key: str) -> Figure:
     limits = (min(ends) - room, max(ends) + room)
     setting = next(iter(curves.values()))[0]
     kind = f"{setting.variant}, baskets of {setting.basket_size}"
-    self_mass = f", self-mass {setting.self_mass:g}" if setting.variant == "hard" else ""
+    kind += f", self-mass {setting.self_mass:g}" if setting.variant == "hard" else ""
     return Figure(
         key,
         "What strength does",
         " ".join(_strengths_in_words(layers, by_name) for layers, by_name in changes.items()),
-        f"Change of nDCG@10 (×100) from the plain model as calibration gets stronger: {kind}{self_mass}. Above the line is "
+        f"Change of nDCG@10 (×100) from the plain model as calibration gets stronger: {kind}. Above the line is "
         "a gain, below it a cost. HM, the harmonic mean of the positions, falls when any of them is left behind."
         + _APPROXIMATE[sweep.detached],
         tuple(
@@ -114,7 +114,7 @@ def strengths_figure(sweep: Sweep, key: str) -> Figure:
         ),
         ("layers", "strength", "figure", "change"),
         rows,
-        subtitle=kind + self_mass,
+        subtitle=kind,
     )
 
 
@@ -139,15 +139,9 @@ def _draw_strengths(axes: Any, changes: Mapping[str, Sequence[Point]], limits: t
     colours = dict(zip(changes, palette.METHODS, strict=False)) | palette.POSITIONS | {"HM": palette.INK}
     axes.axhline(0, color=palette.MUTED, linewidth=1)
     for (name, curve), marker in zip(changes.items(), palette.MARKERS, strict=False):
-        axes.plot(
-            [strength for strength, _ in curve],
-            [100 * change for _, change in curve],
-            label=clipped(tame(name), 12),
-            color=colours[name],
-            marker=marker,
-            markersize=4.5,
-            linewidth=2.6 if name == "HM" else 1.7,
-        )
+        strengths, values = zip(*((strength, 100 * change) for strength, change in curve), strict=True)
+        style = {"color": colours[name], "marker": marker, "linewidth": 2.6 if name == "HM" else 1.7}
+        axes.plot(strengths, values, label=clipped(tame(name), 12), markersize=4.5, **style)
     axes.set(xlabel="strength λ", ylabel="change of nDCG@10", ylim=limits)
     axes.legend(ncols=4, handlelength=1.4, **_LEGEND)
 
@@ -189,14 +183,8 @@ def _draw_trade_off(axes: Any, start: Point, places: Mapping[Calibration, Point]
     for place in dict.fromkeys([front[0], max(places.values(), key=lambda point: point[1])]):  # most even, highest HM
         if place in at:
             side = "right" if place[0] > middle else "left"
-            axes.annotate(
-                f"{at[place].variant} λ {at[place].strength:g}",
-                place,
-                xytext=(-7 if side == "right" else 7, 5),
-                textcoords="offset points",
-                ha=side,
-                fontsize=8.5,
-            )
+            style = {"xytext": (-7 if side == "right" else 7, 5), "textcoords": "offset points", "ha": side}
+            axes.annotate(f"{at[place].variant} λ {at[place].strength:g}", place, fontsize=8.5, **style)
     axes.scatter(*start, marker="*", s=170, color=palette.PLAIN, label="plain", zorder=3, linewidths=0)
     for variant in [name for name in _MARKERS if any(setting.variant == name for setting in places)]:
         axes.scatter([], [], marker=_MARKERS[variant], color=palette.MUTED, label=variant)

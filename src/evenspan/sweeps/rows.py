@@ -38,12 +38,8 @@ class Setting:
         """The first layer whose output it changes."""
         return min(self.layers)
 
-    @property
-    def basket_size(self) -> int:
-        """Of its calibration."""
-        return self.calibration.basket_size
 
-
+_BASKET_SIZE = attrgetter("calibration.basket_size")
 # What settings of one basket size do with a batch, by where they calibrate: the same in most layers.
 Plans = dict[tuple[tuple[Setting, ...], tuple[bool, ...]], Plan]
 
@@ -68,7 +64,7 @@ def advance(
     # As many settings at a time as need no more memory than a few times what goes into a layer: a setting has a few
     # float32 for each head and token.
     most = max(1, hidden.shape[-1] * hidden.element_size() // 64)
-    ordered = sorted(rows, key=attrgetter("basket_size"))
+    ordered = sorted(rows, key=_BASKET_SIZE)
     done: dict[Setting, Tensor] = {}
     for together in (ordered[start : start + most] for start in range(0, len(ordered), most)):
         own = torch.cat([rows[setting] for setting in together])  # (settings * rows, width)
@@ -120,7 +116,7 @@ def _redistributed(
 ) -> Tensor:  # both (groups, settings, heads of a group, keys)
     """The weights under each setting, or the plain ones where a setting leaves this layer alone."""
     parts, start = [], 0
-    for size, members in groupby(settings, key=attrgetter("basket_size")):
+    for size, members in groupby(settings, key=_BASKET_SIZE):
         alike, geometry = tuple(members), baskets[size]
         part = scores[:, start : start + len(alike)].reshape(-1, scores.shape[-1])
         start += len(alike)

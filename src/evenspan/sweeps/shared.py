@@ -109,7 +109,7 @@ class _Batch:
         pipeline = encoder.pipeline
         pooled = pipeline.pooled_places(features)
         self.settings = [*encoder.settings, *([] if encoder.checked else [encoder.control])]
-        sizes = {setting.basket_size for setting in self.settings}
+        sizes = {setting.calibration.basket_size for setting in self.settings}
         self.baskets = {size: baskets_of(features, pipeline.pooling_token, size, pooled) for size in sorted(sizes)}
         self.pooled = next(iter(self.baskets.values())).pooled
         self.last = len(encoder.layers) - 1
@@ -134,25 +134,18 @@ class _Batch:
         if starting:
             self.riding |= dict.fromkeys(starting, self._pooled_rows(hidden))
         if self.riding:
-            self.riding = self._advance(index, hidden, kwargs, self.riding)
+            layer = self.encoder.layers[index]
+            self.riding = advance(layer, index, hidden, kwargs, self.riding, self.baskets, self.plans)
         output = forward(hidden, *args, **kwargs)
+        rides_on = self.encoder.causal or self.encoder.detached or index == self.last
         for setting in starting:
-            if not self._rides_on(setting):
+            if not (rides_on or setting is self.encoder.control):
                 self.forks[setting] = self.riding.pop(setting)
                 self.outputs[index] = output
         return output
 
-    def _rides_on(self, setting: Setting) -> bool:
-        encoder = self.encoder
-        return encoder.causal or encoder.detached or setting.first == self.last or setting is encoder.control
-
     def _pooled_rows(self, hidden: Tensor) -> Tensor:
         return hidden.flatten(0, 1)[self.pooled]
-
-    def _advance(
-        self, index: int, hidden: Tensor, kwargs: Mapping[str, Any], rows: Mapping[Setting, Tensor]
-    ) -> dict[Setting, Tensor]:
-        return advance(self.encoder.layers[index], index, hidden, kwargs, rows, self.baskets, self.plans)
 
     def rows(self) -> dict[Setting, Tensor]:
         """The pooled rows behind the last layer, of every setting."""
@@ -161,14 +154,15 @@ class _Batch:
     def _fork(self, setting: Setting, own: Tensor) -> Tensor:
         """Run the layers behind a setting's first one again, with its pooled rows in place of the plain ones."""
         output = self.outputs[setting.first]
-        baskets = self.baskets[setting.basket_size]
+        baskets = self.baskets[setting.calibration.basket_size]
         hidden = output.flatten(0, 1).index_copy(0, self.pooled, own.to(output.dtype)).view(output.shape)
         for index in range(setting.first + 1, self.last):
             args, kwargs = self.calls[index]
             calibrated_pass = CalibratedPass(setting.calibration, setting.layers, baskets)
             hidden = self.encoder.layers[index](hidden, *args, **{**kwargs, "calibrated_pass": calibrated_pass})
-        rows = {setting: self._pooled_rows(hidden)}
-        return self._advance(self.last, hidden, self.calls[self.last][1], rows)[setting]
+        rows, (_, kwargs) = {setting: self._pooled_rows(hidden)}, self.calls[self.last]
+        layer = self.encoder.layers[self.last]
+        return advance(layer, self.last, hidden, kwargs, rows, self.baskets, self.plans)[setting]
 
     def check(self, control: Tensor, tokens: Tensor) -> None:
         """Rows that nothing was done to must arrive where the plain pass takes them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -50,16 +49,12 @@ def _clusters(benchmark: Benchmark) -> dict[QueryKey, str]:
             document = parent[document]
         return document
 
-    def relevant(relevance: Mapping[str, int]) -> list[str]:
-        return sorted(document for document, grade in relevance.items() if grade > 0) or sorted(relevance)
-
+    answers: dict[QueryKey, str] = {}
     for collection in benchmark.collections:
         for query in collection.queries:
-            first, *others = relevant(collection.relevance[query.id])
+            grades = collection.relevance[query.id]
+            first, *others = sorted(document for document in grades if grades[document] > 0) or sorted(grades)
+            answers[collection.name, query.id] = first
             for other in others:
                 parent[root(other)] = root(first)
-    return {
-        (collection.name, query.id): root(relevant(collection.relevance[query.id])[0])
-        for collection in benchmark.collections
-        for query in collection.queries
-    }
+    return {key: root(document) for key, document in answers.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,13 +70,9 @@ def sweep(
         shared = SharedEncoder(model, usable, detached=True)
         detached = shared.works and not shared.causal
     methods: dict[Calibration, Method] = {key: Detached(key) if detached else Calibrated(key) for key in usable}
-    options: dict[str, Any] = {
-        "query_prompt": query_prompt,
-        "document_prompt": document_prompt,
-        "batch_size": batch_size,
-    }
+    prompts: dict[str, Any] = {"query_prompt": query_prompt, "document_prompt": document_prompt}
     with uncalibrated(model), TemporaryDirectory() if cache is None else nullcontext(cache) as folder:
-        evaluator = Evaluator.of(model, cache=folder, resamples=resamples, seed=seed, **options)
+        evaluator = Evaluator.of(model, cache=folder, batch_size=batch_size, resamples=resamples, seed=seed, **prompts)
         _encode_together(evaluator.encoder, benchmark, methods, detached=detached, progress=progress)
         plain = evaluator.run(benchmark, Plain())
         results: dict[Calibration, EvaluationResult] = {}
@@ -114,12 +110,7 @@ def _usable(
 
 
 def _encode_together(
-    encoder: CachedEncoder,
-    benchmark: Benchmark,
-    methods: Mapping[Calibration, Method],
-    *,
-    detached: bool,
-    progress: bool,
+    encoder: CachedEncoder, benchmark: Benchmark, methods: dict[Calibration, Method], *, detached: bool, progress: bool
 ) -> None:
     """Put the vectors of all settings, and the plain ones, into the cache that they are evaluated from."""
     by_name = {method.name: calibration for calibration, method in methods.items()}
@@ -133,7 +124,8 @@ def _encode_together(
     with ProgressBar(bar_label(len(methods)), total, shown=progress) as bar:
         for collection in benchmark.collections:
             try:
-                encoder.fill([Plain().name, *by_name], collection.corpus.values(), encode_many, collection.name, bar)
+                texts = collection.corpus.values()
+                encoder.fill([Plain().name, *by_name], texts, encode_many, collection.name, bar, "document")
             except Exception as error:  # what one setting does must not cost the others: each is tried by itself then
                 warnings.warn(
                     f"Encoding the settings together failed ({error}): they are encoded one by one.", stacklevel=3

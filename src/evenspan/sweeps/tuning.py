@@ -55,10 +55,8 @@ class Tuning:
             answer = f"Leave it off: {self.candidate} was the best of {count} settings {queries}, but on the others its gain "
             answer += f"is within noise ({measured})."
         else:
-            answer = (
-                f"Leave it off: {queries} none of {count} settings was better than the plain model. The best of them, "
-            )
-            answer += f"{self.candidate}, has on the others {measured}."
+            answer = f"Leave it off: {queries} none of {count} settings was better than the plain model. "
+            answer += f"The best of them, {self.candidate}, has on the others {measured}."
         return f"{answer}\n\nDevelopment queries\n{self.development}\n\nConfirming queries\n{self.confirmation}"
 
 

@@ -100,11 +100,10 @@ def encode_settings(
     """What `encode` gives, through an encoder that is there already; it leaves vectors the length they have."""
     model, wanted = encoder.model, list(dict.fromkeys(calibrations))
     active = [calibration for calibration in wanted if calibration.strength > 0.0]
-    if not active or not len(texts):
-        return _one_by_one(encoder, texts, wanted, bar)
-    shared = SharedEncoder(model, active, detached=detached)
-    if not shared.works:
-        _logger.info("The layers of this model are of no known kind: %d settings, one by one.", len(active))
+    shared = SharedEncoder(model, active, detached=detached) if active and len(texts) else None
+    if shared is None or not shared.works:
+        if shared is not None:
+            _logger.info("The layers of this model are of no known kind: %d settings, one by one.", len(active))
         return _one_by_one(encoder, texts, wanted, bar)
     width = model.truncate_dim
     try:
