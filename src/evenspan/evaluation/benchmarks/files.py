@@ -19,7 +19,7 @@ _FORMER_NAMES = {"before": "beginning", "after": "end", "begin": "beginning", "m
 class BenchmarkError(ValueError):
     """A benchmark's files do not fit together; the message names file and line."""
 
-    def __init__(self, path: Path, line: int | None, problem: str) -> None:
+    def __init__(self, path: Path | str, line: int | None, problem: str) -> None:
         super().__init__(f"{path}{'' if line is None else f', line {line}'}: {problem}")
 
 
@@ -51,9 +51,8 @@ def read_qrels(path: Path) -> Iterator[tuple[int, str, str, int]]:
     for number, line in _rows(path, LINES):
         cells = line["text"].split("\t")
         if len(cells) != 3:
-            raise BenchmarkError(
-                path, number, f"needs query-id, corpus-id and score between tabs, has {len(cells)} cells"
-            )
+            problem = f"needs query-id, corpus-id and score between tabs, has {len(cells)} cells"
+            raise BenchmarkError(path, number, problem)
         try:
             yield number, cells[0], cells[1], int(cells[2])
         except ValueError:
@@ -61,13 +60,13 @@ def read_qrels(path: Path) -> Iterator[tuple[int, str, str, int]]:
                 raise BenchmarkError(path, number, f"score {cells[2]!r} is no whole number") from None
 
 
-def read_tags(span_class: Any) -> tuple[str, ...] | None:
-    """The position groups that a `span_class` names, one or a list; None for anything else."""
-    tags = [span_class] if isinstance(span_class, str) else span_class
-    if not isinstance(tags, (list, tuple)):
-        return None
-    named = {_FORMER_NAMES.get(tag, tag) for tag in tags}
-    return tuple(name for name in POSITIONS if name in named) if named <= set(POSITIONS) else None
+def read_tags(path: Path | str, line: int | None, span_class: Any) -> tuple[str, ...]:
+    """The position groups that a `span_class` names, one or a list; anything else is an error."""
+    tags = span_class if isinstance(span_class, (list, tuple)) else [span_class]
+    named = {_FORMER_NAMES.get(tag, tag) for tag in map(str, tags)}
+    if not named <= set(POSITIONS):
+        raise BenchmarkError(path, line, f"span_class {span_class!r} is none of {', '.join(POSITIONS)}")
+    return tuple(name for name in POSITIONS if name in named)
 
 
 def _rows(path: Path, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:

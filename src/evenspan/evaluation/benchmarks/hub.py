@@ -29,20 +29,18 @@ def read_split(
         table = datasets.load_dataset(str(path or repository), config, split=split)
     except (ConnectionError, FileNotFoundError, datasets.exceptions.DatasetNotFoundError) as error:
         raise OSError(how_to_provide(repository, path)) from error
-    _check_columns(f"{path or repository}, split {split!r}", columns, table.column_names)
+    check_known(columns, table.column_names, f"{path or repository}, split {split!r}: column", " is missing")
     rows: list[dict[str, Any]] = table.select_columns(list(columns)).to_list()
     return rows
 
 
-def read_parquet(
-    repository: str, file: str, columns: Sequence[str], path: str | Path | None = None
-) -> list[dict[str, Any]]:
+def read_parquet(repository: str, file: str, columns: Sequence[str], path: str | Path | None) -> list[dict[str, Any]]:
     """The rows of one Parquet file of a data set, which is downloaded if need be."""
     require_extra("eval", f"The benchmark {repository}", "pyarrow")
     import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(_file(repository, file, path))
-    _check_columns(file, columns, table.column_names)
+    check_known(columns, table.column_names, f"{file}: column", " is missing")
     rows: list[dict[str, Any]] = table.select(list(columns)).to_pylist()
     return rows
 
@@ -52,10 +50,11 @@ def named(names: Sequence[str] | str | None) -> list[str]:
     return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names or ())
 
 
-def _check_columns(where: str, columns: Sequence[str], present: Sequence[str]) -> None:
-    missing = [column for column in columns if column not in present]
-    if missing:
-        raise ValueError(f"{where}: column {missing[0]!r} is missing; there are {', '.join(present)}.")
+def check_known(names: Sequence[str], known: Sequence[str], kind: str, rest: str = "") -> None:
+    """Refuse the first name that is not known; the error lists those that are."""
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{kind} {name!r}{rest}; there are {', '.join(known)}.")
 
 
 def _file(repository: str, file: str, path: str | Path | None) -> Path:

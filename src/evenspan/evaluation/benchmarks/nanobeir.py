@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evenspan.evaluation.benchmark import Benchmark, Collection, Query
-from evenspan.evaluation.benchmarks.hub import named, read_split
+from evenspan.evaluation.benchmarks.hub import check_known, named, read_split
 
 REPOSITORY = "sentence-transformers/NanoBEIR-en"
 SETS = (
@@ -35,9 +35,7 @@ def load_nanobeir(
         path: a local copy of the data set in the hub's own layout.
     """
     chosen = named(sets) or list(SETS)
-    unknown = [name for name in chosen if name not in SETS]
-    if unknown:
-        raise ValueError(f"NanoBEIR has no set {unknown[0]!r}; there are {', '.join(SETS)}.")
+    check_known(chosen, SETS, "NanoBEIR has no set")
     collections = tuple(_collection(name, shuffled, seed, path) for name in chosen)
     options = {"source": REPOSITORY, "sets": chosen, "shuffled": shuffled}
     if shuffled:
