@@ -55,7 +55,7 @@ class SourceRows:
     ) -> None:
         kept, self.types = (None, {}) if metadata is None else parse_metadata(metadata)
         rules = RowRules(field, id_field or _IDS[0], kept, max_chars)
-        self._source = Source(source, source_format, field, rules.id_field, max_chars)
+        self._source = Source(source, source_format, text_field=field, id_field=rules.id_field, max_chars=max_chars)
         self.size = self._source.size()
         rows = self._source.read()
         wanted = {field, rules.id_field} - {LINE_ID}
