@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evenspan.errors import require_extra
+from evenspan.indexing.plan import ShardSize
 
 ENGINES = ("local", "ray")
 
@@ -21,15 +22,16 @@ class EncodingOptions:
     query_prompt: str | None
     batch_tokens: int
     keep_text: bool
+    shard: ShardSize
+    progress: bool
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {self.engine!r}.")
         if self.engine == "local" and (self.address is not None or self.workers is not None):
             raise ValueError("An address and a number of workers are for the engine 'ray'.")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be at least 1, not {self.workers}.")
-        if self.batch_tokens < 1:
-            raise ValueError(f"batch_tokens must be at least 1, not {self.batch_tokens}.")
+        for name, value in (("workers", self.workers), ("batch_tokens", self.batch_tokens)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}.")
         if self.engine == "ray":
             require_extra("ray", "The engine 'ray'", "ray")

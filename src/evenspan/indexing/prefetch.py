@@ -2,57 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 
 
-class Prefetched(Iterator[Item]):
-    """Runs an iterator in a thread of its own, one item ahead: reading goes on while the model computes."""
+@contextlib.contextmanager
+def prefetched(items: Generator[Item, None, None]) -> Iterator[Iterator[Item]]:
+    """Run a generator in a thread of its own, one item ahead: reading goes on while the model computes."""
+    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(maxsize=1)
+    stopped = threading.Event()
 
-    def __init__(self, items: Iterator[Item]) -> None:
-        self._queue: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=1)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(items,), daemon=True)
-        self._thread.start()
+    def offer(item: Item | None, end: BaseException | None = None) -> None:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put((item, end), timeout=0.1)
+                return
 
-    def __next__(self) -> Item:
-        kind, value = self._queue.get()
-        if kind == "item":
-            item: Item = value
-            return item
-        self._queue.put((kind, value))  # for whoever asks again
-        if kind == "error":
-            raise value
-        raise StopIteration
-
-    def close(self) -> None:
-        """Stop the thread and wait for it, unless it waits itself, for a pipe that nobody writes to."""
-        self._stopped.set()
-        self._thread.join(timeout=10)
-
-    def _run(self, items: Iterator[Item]) -> None:
+    def read() -> None:
+        end: BaseException = StopIteration()
         try:
-            for item in items:
-                if not self._offer("item", item):
-                    break
-            else:
-                self._offer("end", None)
+            with contextlib.closing(items):
+                for item in items:
+                    offer(item)
+                    if stopped.is_set():
+                        return
         except BaseException as error:
-            self._offer("error", error)
-        finally:
-            close = getattr(items, "close", None)
-            if close is not None:
-                close()
+            end = error
+        offer(None, end)
 
-    def _offer(self, kind: str, value: Any) -> bool:
-        while not self._stopped.is_set():
-            try:
-                self._queue.put((kind, value), timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
+    def received() -> Iterator[Item]:
+        while True:
+            item, end = ready.get()
+            if isinstance(end, StopIteration):
+                return
+            if end is not None:
+                raise end
+            yield item
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    try:
+        yield received()
+    finally:
+        # Wait for the thread, unless it waits itself, for a pipe that nobody writes to.
+        stopped.set()
+        thread.join(timeout=10)

@@ -33,15 +33,8 @@ def next_rows(rows: Iterator[Row], enough: Callable[[Row], bool] = lambda _: Fal
 class SourceRows:
     """What a run reads: `rows`, the `rules` for them, and the `types` that are given for columns.
 
-    The first rows are read at once: a source that is not there or empty, or that has no such fields, is an error now.
-
-    Args:
-        source: a file, a folder, a glob, `-`, a hub dataset, or rows.
-        source_format: of files whose name does not say it.
-        field: the field of the text.
-        id_field: the field of the id, `@line`, or None for `id`, or `_id` where no row has that.
-        metadata: the fields to keep, with or without a type; None for all.
-        max_chars: longer texts are rejected.
+    The arguments are those of `index`. The first rows are read at once: a source that is not there or empty, or that has
+    no such fields, is an error now.
     """
 
     def __init__(
@@ -83,8 +76,6 @@ class SourceRows:
             raise ValueError(f"There is no field {rules.text_field!r} {there}; name that of the text with --field.")
         chosen = next((name for name in ids if name in names or name == LINE_ID), None)
         if chosen is None:
-            raise ValueError(
-                f"There is no field {ids[0]!r} {there}; name that of the ids with --id, or take file and line with "
-                f"--id {LINE_ID}."
-            )
+            advice = f"name that of the ids with --id, or take file and line with --id {LINE_ID}"
+            raise ValueError(f"There is no field {ids[0]!r} {there}; {advice}.")
         return replace(rules, id_field=chosen)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import IO
 
 from evenspan.corpus.documents import Place, kind_of
+from evenspan.indexing.reading import SourceRows
 
 _FEW = 1000  # rows before which a share says nothing
 
@@ -15,12 +17,20 @@ _FEW = 1000  # rows before which a share says nothing
 class Rejects:
     """A file with one JSON object for each row that was skipped; it is made when there is something to write."""
 
-    def __init__(self, path: Path, max_share: float) -> None:
-        self.path, self.max_share = path, max_share
+    def __init__(self, path: str | os.PathLike[str] | None, max_share: float) -> None:
+        if not 0.0 <= max_share <= 1.0:
+            raise ValueError(f"The share of rows that may be rejected must lie in [0, 1], not {max_share}.")
+        self._given, self.max_share = path, max_share
         self.reasons: Counter[str] = Counter()
         self.rows = 0
         self._file: IO[str] | None = None
-        path.unlink(missing_ok=True)  # each run reads the whole source, and so its rejects are whole, too
+
+    def begin(self, default: Path, source: SourceRows) -> Rejects:
+        """Settle where the file goes, which must be none of the source's."""
+        self.path = default if self._given is None else Path(self._given)
+        source.refuse(self.path)
+        self.path.unlink(missing_ok=True)  # each run reads the whole source, and so its rejects are whole, too
+        return self
 
     def add(self, place: Place, reason: str, name: str | None = None) -> None:
         """Write one row down."""

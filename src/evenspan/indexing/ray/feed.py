@@ -136,7 +136,7 @@ class Feed:
                     columns = shard.columns
                 number = self._store.reserve()
                 packed = pack(number, shard)
-                weight = len(packed) + _DOCUMENT * len(shard.documents)
+                weight = len(packed) + _DOCUMENT * len(shard.entries)
                 if not self._wait(max(0, _WAITING - weight)):
                     break
                 with self._changed:
