@@ -91,9 +91,9 @@ class Manifest:
 
     def put(self, **values: Any) -> None:
         """Set some settings, all or none."""
+        rows = [(name, json.dumps(value)) for name, value in values.items()]
         with self._transaction():
-            for name, value in values.items():
-                self._database.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, json.dumps(value)))
+            self._database.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", rows)
 
     def reserve(self) -> int:
         """A number for a shard, never given out before."""
@@ -163,19 +163,16 @@ class Manifest:
         with self._named_errors():
             self._database.execute("PRAGMA temp_store = FILE")
             self._database.execute("CREATE TEMP TABLE present (key INTEGER PRIMARY KEY)")
-            self._database.execute("CREATE TEMP TABLE wanted (key INTEGER PRIMARY KEY)")
             try:
                 with self._transaction():
                     for keys in present:
                         self._database.executemany("INSERT OR IGNORE INTO present VALUES (?)", ((key,) for key in keys))
-                    self._database.execute("INSERT INTO wanted SELECT key FROM documents")
                     self._database.execute("DELETE FROM documents WHERE key NOT IN (SELECT key FROM present)")
-                strays = self._database.execute("SELECT key FROM present WHERE key NOT IN (SELECT key FROM wanted)")
+                strays = self._database.execute("SELECT key FROM present WHERE key NOT IN (SELECT key FROM documents)")
                 while rows := strays.fetchmany(_ASKED):
                     yield [key for (key,) in rows]
             finally:
                 self._database.execute("DROP TABLE IF EXISTS present")
-                self._database.execute("DROP TABLE IF EXISTS wanted")
 
     def count(self) -> int:
         """How many documents there are."""

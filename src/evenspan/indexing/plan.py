@@ -1,4 +1,4 @@
-"""From rows to shards: what is new or changed, cut at the same places whenever the same rows come."""
+"""From rows to shards: what is new or changed, cut at the same places whenever the same rows come; and how to go about it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 from evenspan.corpus.documents import BadRowError, Document, Row, RowRules
 from evenspan.encoding import Encoder
+from evenspan.errors import require_extra
 from evenspan.indexing.columns import Columns, arrow_type, fit, widen
 from evenspan.indexing.manifest import SeenIds
-from evenspan.indexing.reading import next_rows
-from evenspan.indexing.rejects import Rejects
+from evenspan.indexing.reading import Rejects, next_rows
 from evenspan.indexing.stores.base import Store
 
+ENGINES = ("local", "ray")
 _SHARD_CHARACTERS = 32_000_000
 
 
@@ -29,6 +30,33 @@ class ShardSize:
             raise ValueError(f"A shard holds 1 to {1 << 20} documents, not {self.documents}.")
         if self.tokens < 1:
             raise ValueError(f"A shard holds at least 1 token, not {self.tokens}.")
+
+
+@dataclass(frozen=True)
+class EncodingOptions:
+    """Where documents are encoded, and how, which Ray's workers are told too; see `index`. Checked before any work."""
+
+    engine: str
+    address: str | None
+    workers: int | None
+    device: str | None
+    document_prompt: str | None
+    query_prompt: str | None
+    batch_tokens: int
+    keep_text: bool
+    shard: ShardSize
+    progress: bool
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {self.engine!r}.")
+        if self.engine == "local" and (self.address is not None or self.workers is not None):
+            raise ValueError("An address and a number of workers are for the engine 'ray'.")
+        for name, value in (("workers", self.workers), ("batch_tokens", self.batch_tokens)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}.")
+        if self.engine == "ray":
+            require_extra("ray", "The engine 'ray'", "ray")
 
 
 class ShardEntry(NamedTuple):

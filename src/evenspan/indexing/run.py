@@ -16,11 +16,8 @@ from sentence_transformers import SentenceTransformer
 from evenspan.calibration import Calibration
 from evenspan.encoding import BATCH_TOKENS, Encoder
 from evenspan.indexing.columns import with_vectors
-from evenspan.indexing.options import EncodingOptions
-from evenspan.indexing.plan import IndexPlan, Shard, ShardSize
-from evenspan.indexing.prefetch import prefetched
-from evenspan.indexing.reading import SourceRows
-from evenspan.indexing.rejects import Rejects
+from evenspan.indexing.plan import EncodingOptions, IndexPlan, Shard, ShardSize
+from evenspan.indexing.reading import Rejects, SourceRows, prefetched
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
 from evenspan.indexing.stores import locate_store
 from evenspan.indexing.stores.base import Store

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -57,34 +58,27 @@ class Index:
             self._store.close()
             raise ValueError(f"{self._store.location} holds no index yet.")
         self.settings: IndexSettings = settings
-        self._model, self._device = model, device
-        self._checked = False
+        self._given, self._device = model, device
         self._encoders: dict[str, Encoder] = {}
 
-    @property
+    @cached_property
     def model(self) -> SentenceTransformer:
         """The model that made the index, loaded when it is first needed."""
-        if self._model is None:
+        settings, model = self.settings, self._given
+        if model is None:
             options: dict[str, Any] = {} if self._device is None else {"device": self._device}
-            if self.settings.revision is not None and not os.path.isdir(self.settings.model):
-                options["revision"] = self.settings.revision
-            loaded = load(self.settings.model, **options)
-            self._check_model(loaded.to(getattr(torch, self.settings.dtype)))
-            # Half precision is for devices that are fast at it.
-            self._model = loaded.float() if loaded.device.type == "cpu" else loaded
-        elif not self._checked:
-            self._check_model(self._model)
-        return self._model
-
-    def _check_model(self, model: SentenceTransformer) -> None:
+            if settings.revision is not None and not os.path.isdir(settings.model):
+                options["revision"] = settings.revision
+            model = load(settings.model, **options).to(getattr(torch, settings.dtype))
         # Weights of another precision have another digest; the dimensions are all that can be compared then.
-        same_type = str(model.dtype).removeprefix("torch.") == self.settings.dtype
-        if same_type and vectors_digest(model) != self.settings.weights:
+        same_type = str(model.dtype).removeprefix("torch.") == settings.dtype
+        if same_type and vectors_digest(model) != settings.weights:
             raise ValueError(
-                f"{self._store.location} was made with {self.settings.model!r}, and this is another model: name "
-                "the right one, or start the index over with --replace."
+                f"{self._store.location} was made with {settings.model!r}, and this is another model: name the right one, "
+                "or start the index over with --replace."
             )
-        self._checked = True
+        # Half precision is for devices that are fast at it.
+        return model.float() if self._given is None and model.device.type == "cpu" else model
 
     @overload
     def search(  # type: ignore[overload-overlap]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark, Collection, Query, thirds
-from evenspan.evaluation.benchmarks.files import BenchmarkError, find, read_jsonl, read_qrels, read_tags
+from evenspan.evaluation.benchmarks.files import BenchmarkError, find, read_entries, read_relevance, read_tags
 
 
 def load_directory(path: Path, title: bool = False) -> Benchmark:
@@ -24,13 +23,13 @@ def load_directory(path: Path, title: bool = False) -> Benchmark:
     """
     corpus: dict[str, str] = {}
     titled: dict[str, str] = {}
-    for _, document in _unique(find(path / "corpus.jsonl"), "document"):
+    for _, document in read_entries(find(path / "corpus.jsonl"), "document"):
         corpus[document["_id"]] = document["text"]
         if title:
             titled[document["_id"]] = f"{document.get('title') or ''} {document['text']}".strip()
     file = find(path / "queries.jsonl")
-    asked = {entry["_id"]: (number, entry) for number, entry in _unique(file, "query")}
-    relevance = _relevance(find(path / "qrels" / "test.tsv", path / "qrels.tsv"), corpus, asked)
+    asked = {entry["_id"]: (number, entry) for number, entry in read_entries(file, "query")}
+    relevance = read_relevance(find(path / "qrels" / "test.tsv", path / "qrels.tsv"), corpus, asked)
     queries = tuple(
         _query(file, number, entry, [len(corpus[document]) for document in relevance[query]])
         for query, (number, entry) in asked.items()
@@ -42,29 +41,6 @@ def load_directory(path: Path, title: bool = False) -> Benchmark:
     name = path.resolve().name
     collection = Collection(name, titled or corpus, queries, relevance)
     return Benchmark(name, (collection,), groups, options={"source": "directory", "path": str(path), "title": title})
-
-
-def _relevance(file: Path, corpus: Container[str], asked: Container[str]) -> dict[str, dict[str, int]]:
-    """Relevant documents by query, all of them known."""
-    relevance: dict[str, dict[str, int]] = {}
-    for number, query, document, score in read_qrels(file):
-        if document not in corpus:
-            raise BenchmarkError(file, number, f"document {document!r} is not in corpus.jsonl")
-        if score > 0:
-            if query not in asked:
-                raise BenchmarkError(file, number, f"query {query!r} is not in queries.jsonl")
-            relevance.setdefault(query, {})[document] = score
-    return relevance
-
-
-def _unique(file: Path, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and object of every line; an id that comes a second time is an error."""
-    seen: set[str] = set()
-    for number, entry in read_jsonl(file, "_id", "text"):
-        if entry["_id"] in seen:
-            raise BenchmarkError(file, number, f"{kind} id {entry['_id']!r} appears a second time")
-        seen.add(entry["_id"])
-        yield number, entry
 
 
 def _query(path: Path, number: int, entry: dict[str, Any], lengths: list[int]) -> Query:

@@ -14,12 +14,7 @@ def read_split(
 ) -> list[dict[str, Any]]:
     """The rows of one split of a data set, read with `datasets`, which shows its progress.
 
-    Args:
-        repository: name of the data set on the hub.
-        split: of the data set.
-        columns: the columns to read; the error for a missing one names those there are.
-        config: of the data set, where it has several.
-        path: a local copy in the hub's own layout; None to take it from the hub or its cache.
+    `path` is a local copy in the hub's own layout; None to take it from the hub or its cache.
     """
     require_extra("eval", f"The benchmark {repository}", "datasets")
     import datasets
@@ -38,8 +33,17 @@ def read_parquet(repository: str, file: str, columns: Sequence[str], path: str |
     """The rows of one Parquet file of a data set, which is downloaded if need be."""
     require_extra("eval", f"The benchmark {repository}", "pyarrow")
     import pyarrow.parquet
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    table = pyarrow.parquet.read_table(_file(repository, file, path))
+    _check_copy(repository, path)
+    if path is not None and not Path(path, file).is_file():
+        raise FileNotFoundError(f"The copy of {repository} at {path} has no {file}.")
+    try:
+        local = hf_hub_download(repository, file, repo_type="dataset") if path is None else Path(path, file)
+    except (LocalEntryNotFoundError, HfHubHTTPError) as error:
+        raise OSError(how_to_provide(repository, path)) from error
+    table = pyarrow.parquet.read_table(local)
     check_known(columns, table.column_names, f"{file}: column", " is missing")
     rows: list[dict[str, Any]] = table.select(list(columns)).to_pylist()
     return rows
@@ -55,22 +59,6 @@ def check_known(names: Sequence[str], known: Sequence[str], kind: str, rest: str
     for name in names:
         if name not in known:
             raise ValueError(f"{kind} {name!r}{rest}; there are {', '.join(known)}.")
-
-
-def _file(repository: str, file: str, path: str | Path | None) -> Path:
-    _check_copy(repository, path)
-    if path is not None:
-        copy = Path(path, file)
-        if not copy.is_file():
-            raise FileNotFoundError(f"The copy of {repository} at {path} has no {file}.")
-        return copy
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(repository, file, repo_type="dataset"))
-    except (LocalEntryNotFoundError, HfHubHTTPError) as error:
-        raise OSError(how_to_provide(repository, path)) from error
 
 
 def _check_copy(repository: str, path: str | Path | None) -> None:

@@ -21,10 +21,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[.!?…][\"'”’)\]])\s+|(?<
 
 
 def load_nanobeir(
-    sets: Sequence[str] | str | None = None,
-    shuffled: bool = False,
-    seed: int = 42,
-    path: str | Path | None = None,
+    sets: Sequence[str] | str | None = None, shuffled: bool = False, seed: int = 42, path: str | Path | None = None
 ) -> Benchmark:
     """The 13 sets, plain or with the sentences of each document in random order.
 

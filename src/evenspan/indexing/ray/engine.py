@@ -16,8 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from evenspan.indexing.manifest import Written
-from evenspan.indexing.options import EncodingOptions
-from evenspan.indexing.plan import Shard
+from evenspan.indexing.plan import EncodingOptions, Shard
 from evenspan.indexing.ray.feed import Feed, Handoff, blocks
 from evenspan.indexing.ray.session import data_context, plain_errors, ray_session
 from evenspan.indexing.ray.worker import ShardEncoder

@@ -53,10 +53,7 @@ class LanceStore(FolderStore):
 
     kind = "lance"
     content = (f"{TABLE}.lance",)
-
-    def __init__(self, folder: Path, *, write: bool, replace: bool) -> None:
-        self._opened: Any = None
-        super().__init__(folder, write=write, replace=replace)
+    _opened: Any = None
 
     @property
     def _table(self) -> Any:

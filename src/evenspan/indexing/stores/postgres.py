@@ -42,11 +42,10 @@ class PostgresStore(Store):
         self._connection = connect(address)
         try:
             self._prepare(replace)
-        except psycopg.Error as error:
+        except BaseException as error:
             self._connection.close()
-            raise RuntimeError(f"PostgreSQL: {error}") from error
-        except BaseException:
-            self._connection.close()
+            if isinstance(error, psycopg.Error):
+                raise RuntimeError(f"PostgreSQL: {error}") from error
             raise
 
     def _prepare(self, replace: bool) -> None:
