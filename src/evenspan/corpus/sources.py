@@ -142,7 +142,7 @@ def _position(file: IO[bytes]) -> int:
         return 0
 
 
-def _hub_rows(location: str) -> Iterable[Any]:
+def _hub_rows(location: str) -> Any:
     require_extra("index", "A dataset on the hub", "datasets")
     from datasets import load_dataset
 
@@ -150,5 +150,4 @@ def _hub_rows(location: str) -> Iterable[Any]:
     if not name:
         raise ValueError(f"{location!r} names no dataset: write hf:OWNER/NAME[:CONFIG[:SPLIT]].")
     config, _, split = rest.partition(":")
-    rows: Iterable[Any] = load_dataset(name, config or None, split=split or "train", streaming=True)
-    return rows
+    return load_dataset(name, config or None, split=split or "train", streaming=True)

@@ -113,5 +113,4 @@ def with_vectors(documents: Any, vectors: NDArray[np.float32]) -> Any:
 def vectors_of(rows: Any) -> NDArray[np.float32]:
     """The vectors of an Arrow table with such a column."""
     column = rows.column("vector").combine_chunks()
-    vectors: NDArray[np.float32] = column.flatten().to_numpy().reshape(len(column), column.type.list_size)
-    return vectors
+    return np.asarray(column.flatten().to_numpy().reshape(len(column), column.type.list_size), dtype=np.float32)

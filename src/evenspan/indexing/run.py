@@ -187,12 +187,6 @@ def _encoder(
         loaded = load(model, **({} if device is None else {"device": device}))
     calibration = None if isinstance(wanted, str) else wanted or calibration_of(loaded) or Calibration()
     with uncalibrated(loaded) if calibration is None else calibrated(loaded, calibration):
-        settings = IndexSettings.of(
-            loaded,
-            name,
-            str(calibration or NO_CALIBRATION),
-            document_prefix=options.document_prompt,
-            query_prefix=options.query_prompt,
-            keep_text=options.keep_text,
-        )
+        prompts = (options.document_prompt, options.query_prompt)
+        settings = IndexSettings.of(loaded, name, str(calibration or NO_CALIBRATION), prompts, options.keep_text)
         yield Encoder(loaded, prompt=options.document_prompt, batch_tokens=options.batch_tokens), settings

@@ -12,6 +12,7 @@ from evenspan.identity import ModelIdentity, vectors_digest
 from evenspan.models.reading import document_prompt, query_prompt
 
 NO_CALIBRATION = "none"
+Prompts = tuple[str | None, str | None]  # for documents and for queries; None for the model's own
 # What may differ between two runs into one index: where the model lay, and how queries are asked.
 _FREE = ("model", "revision", "query_prompt")
 
@@ -34,32 +35,26 @@ class IndexSettings:
 
     @classmethod
     def of(
-        cls,
-        model: SentenceTransformer,
-        name: str,
-        calibration: str,
-        *,
-        document_prefix: str | None = None,
-        query_prefix: str | None = None,
-        keep_text: bool = True,
+        cls, model: SentenceTransformer, name: str, calibration: str, prompts: Prompts = (None, None), text: bool = True
     ) -> IndexSettings:
         """The settings of an index that a model makes as it is now."""
         similarity = str(model.similarity_fn_name)
         if similarity not in ("cosine", "dot"):
             raise ValueError(f"The model compares by {similarity!r}; an index knows cosine and dot.")
         identity = ModelIdentity.of(model)
+        document, query = prompts
         return cls(
             model=name,
             revision=identity.revision,
             weights=vectors_digest(model, identity.weights),
             calibration=calibration,
-            document_prompt=document_prompt(model) if document_prefix is None else document_prefix,
-            query_prompt=query_prompt(model) if query_prefix is None else query_prefix,
+            document_prompt=document_prompt(model) if document is None else document,
+            query_prompt=query_prompt(model) if query is None else query,
             max_tokens=identity.max_tokens,
             dimensions=model.truncate_dim or model.get_embedding_dimension() or 0,
             similarity=similarity,
             dtype=identity.dtype,
-            text=keep_text,
+            text=text,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -25,8 +25,7 @@ def read_split(
     except (ConnectionError, FileNotFoundError, datasets.exceptions.DatasetNotFoundError) as error:
         raise OSError(how_to_provide(repository, path)) from error
     check_known(columns, table.column_names, f"{path or repository}, split {split!r}: column", " is missing")
-    rows: list[dict[str, Any]] = table.select_columns(list(columns)).to_list()
-    return rows
+    return list(table.select_columns(list(columns)).to_list())
 
 
 def read_parquet(repository: str, file: str, columns: Sequence[str], path: str | Path | None) -> list[dict[str, Any]]:
@@ -45,8 +44,7 @@ def read_parquet(repository: str, file: str, columns: Sequence[str], path: str |
         raise OSError(how_to_provide(repository, path)) from error
     table = pyarrow.parquet.read_table(local)
     check_known(columns, table.column_names, f"{file}: column", " is missing")
-    rows: list[dict[str, Any]] = table.select(list(columns)).to_pylist()
-    return rows
+    return list(table.select(list(columns)).to_pylist())
 
 
 def named(names: Sequence[str] | str | None) -> list[str]:

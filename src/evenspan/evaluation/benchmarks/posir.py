@@ -14,7 +14,6 @@ LANGUAGES = (
     "ara-Arab", "cmn-Hans", "deu-Latn", "eng-Latn", "fra-Latn",
     "ita-Latn", "kor-Kore", "por-Latn", "rus-Cyrl", "spa-Latn",
 )  # fmt: skip
-QUERY_COLUMNS = ("_id", "text", "pos_char_span", "pos_char_length", "pos_token_length")
 BINS = 20
 BIN_NAMES = tuple(f"{place / BINS:.2f}-{(place + 1) / BINS:.2f}" for place in range(BINS))
 
@@ -71,7 +70,8 @@ def _collection(domain: str, language: str, corpus_language: str, path: str | Pa
     def read(file: str, *columns: str) -> list[dict[str, Any]]:
         return read_parquet(REPOSITORY, file, columns, path)
 
-    queries = read(f"{language}/{domain}/queries.parquet", *QUERY_COLUMNS)
+    evidence = ("pos_char_span", "pos_char_length", "pos_token_length")
+    queries = read(f"{language}/{domain}/queries.parquet", "_id", "text", *evidence)
     corpus = read(f"{corpus_language}/{domain}/corpus.parquet", "_id", "text")
     relevance: dict[str, dict[str, int]] = {}
     for row in read(f"{language}/{domain}/qrels/test.parquet", "query-id", "corpus-id", "score"):

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from evenspan.errors import require_extra
 from evenspan.indexing.manifest import MANIFEST, Manifest
-from evenspan.indexing.stores.base import Hit, Store
-
-__all__ = ["Hit", "Store", "locate_store"]
+from evenspan.indexing.stores.base import Store
 
 _POSTGRES = ("postgresql://", "postgres://")
 _KINDS = ("parquet", "lance")

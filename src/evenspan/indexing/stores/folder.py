@@ -36,11 +36,11 @@ class FolderStore(Store):
             if write:
                 self._refuse_other_content()
                 if replace:
-                    self._clear()
+                    self._remove(*self.content, f"{MANIFEST}*")
             self.manifest = Manifest(folder, read_only=not write)
             if write:
                 if self.manifest.get("settings") is None:  # a run that died before its first shard
-                    self._clear_content()
+                    self._remove(*self.content)
                 self.recover()
         except BaseException:
             self._release()
@@ -82,9 +82,7 @@ class FolderStore(Store):
             return
         self.manifest.close()
         with contextlib.suppress(OSError):  # the error that ended the run is the one to be seen
-            self._clear()
-            for path in self.folder.glob(f"{LOCK}*"):
-                path.unlink()
+            self._remove(*self.content, f"{MANIFEST}*", f"{LOCK}*")
             for folder in self._made:
                 folder.rmdir()
 
@@ -106,13 +104,8 @@ class FolderStore(Store):
             files = ", ".join(others[:3])
             raise ValueError(f"{self.folder} holds other files ({files}) and no index: use a new folder.")
 
-    def _clear(self) -> None:
-        self._clear_content()
-        for path in self.folder.glob(f"{MANIFEST}*"):
-            path.unlink()
-
-    def _clear_content(self) -> None:
-        for pattern in self.content:
+    def _remove(self, *patterns: str) -> None:
+        for pattern in patterns:
             for path in self.folder.glob(pattern):
                 if path.is_dir():
                     shutil.rmtree(path)

@@ -42,8 +42,9 @@ class LanceWriter(ShardWriter):
     def write(self, number: int, rows: Any) -> Written:  # noqa: D102
         keys = pyarrow.array(np.arange(rows.num_rows, dtype=np.int64) + number * ROWS)
         table = _connect(self.folder).open_table(TABLE)
-        if table.count_rows(_key_range(number)):  # by a worker that died
-            table.delete(_key_range(number))
+        written = f"key >= {number * ROWS} AND key < {(number + 1) * ROWS}"
+        if table.count_rows(written):  # by a worker that died
+            table.delete(written)
         table.add(_conform(rows.append_column("key", keys), table.schema))
         return Written(number, None, rows.num_rows, 0, "")
 
@@ -62,7 +63,7 @@ class LanceStore(FolderStore):
         return self._opened
 
     def start(self, settings: IndexSettings) -> None:  # noqa: D102
-        self._clear_content()
+        self._remove(*self.content)
         self._create(settings, {})
         super().start(settings)
 
@@ -79,7 +80,7 @@ class LanceStore(FolderStore):
         if settings is None:
             return
         if not self._readable():
-            self._clear_content()
+            self._remove(*self.content)
             self._create(settings, self.columns())
         self._reconcile()
         self.set_columns(self.columns())  # one that was added before its shard was committed is used by it again
@@ -198,10 +199,6 @@ def _conform(rows: Any, schema: Any) -> Any:
         for field in schema
     ]
     return pyarrow.Table.from_arrays(arrays, schema=schema)
-
-
-def _key_range(number: int) -> str:
-    return f"key >= {number * ROWS} AND key < {(number + 1) * ROWS}"
 
 
 def _condition(where: Filter) -> str:

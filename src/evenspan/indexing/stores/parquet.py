@@ -160,8 +160,7 @@ class ParquetStore(FolderStore):
     def _read(self, shard: Written, rows: Sequence[int]) -> list[dict[str, Any]]:
         file = self.folder / str(shard.file)
         names = [name for name in pyarrow.parquet.read_schema(file).names if name not in ("vector", "digest")]
-        chosen: list[dict[str, Any]] = pyarrow.parquet.read_table(file, columns=names).take(rows).to_pylist()
-        return chosen
+        return list(pyarrow.parquet.read_table(file, columns=names).take(rows).to_pylist())
 
 
 def _columns_of(where: Filter) -> set[str]:
