@@ -12,8 +12,7 @@ from helpers.paths import SHARED
 import evenspan
 from evenspan import Calibration
 from evenspan.evaluation import compare, evaluate, load_benchmark
-from evenspan.evaluation.benchmarks.generated import load_generated
-from evenspan.evaluation.benchmarks.phrases import FACTS
+from evenspan.evaluation.benchmarks.generated import PHRASES, load_generated
 
 NEWWIKI = SHARED / "data" / "newwiki-long-en"
 QUICK = {"progress": False, "resamples": 0}
@@ -60,7 +59,7 @@ def test_generated_sentences_are_varied() -> None:
     counted = Counter(sentence for document in sentences for sentence in document)
     for document in sentences:
         assert sum(counted[sentence] > 1 for sentence in document) <= 0.05 * len(document)
-    assert all(len(set(phrasings)) >= 10 for phrasings, _ in FACTS.values())
+    assert all(len(set(fact["phrasings"])) >= 10 for fact in PHRASES["facts"].values())
     assert all(sentence[0].isupper() or sentence[0].isdigit() for document in sentences for sentence in document)
     assert not any("{" in text for text in benchmark.collections[0].corpus.values())
 

@@ -9,20 +9,17 @@ from collections import deque
 from collections.abc import Iterator
 from typing import IO
 
-from evenspan.corpus.documents import Place
+from evenspan.corpus.compression import decompressed
+from evenspan.corpus.documents import Place, Reading, Row
 
-_SEPARATORS = ",;\t|"
 
-
-def read_csv(
-    file: IO[bytes], name: str, max_chars: int, text_field: str, separators: str = _SEPARATORS
-) -> Iterator[tuple[Place, dict[str, str | None] | None, str | None]]:
-    """Place, fields and problem of each row."""
-    csv.field_size_limit(max(csv.field_size_limit(), min(6 * max_chars, 2**31 - 1)))
+def read_csv(file: IO[bytes], name: str, reading: Reading, separators: str = ",;\t|") -> Iterator[Row]:
+    """Each row, with the usual separator that fits best."""
+    csv.field_size_limit(max(csv.field_size_limit(), min(6 * reading.max_chars, 2**31 - 1)))
     # Bytes that are no UTF-8 become lone surrogates, by which the rules for rows know them.
-    text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="")
+    text = io.TextIOWrapper(decompressed(file, name), "utf-8-sig", errors="surrogateescape", newline="")
     lines = _Lines(text)
-    separator = _separator(lines.first(), text_field, separators)
+    separator = _separator(lines.first(), reading.text_field, separators)
     reader = csv.reader(lines, delimiter=separator)
     header = next(reader, [])
     if lines.ended and header:
@@ -46,17 +43,12 @@ def read_csv(
         elif len(cells) > len(header):
             problem = "more cells than the header has"
         if problem is not None:
-            yield place, None, problem
+            yield Row(place, None, problem)
         elif cells:
-            yield place, _fields(header, cells), None
+            # An empty cell is a value that is not there, and so is one beyond the end of a short row.
+            given = {key: cell for key, cell in zip(header, cells, strict=False) if cell}
+            yield Row(place, dict.fromkeys(header) | given)
     text.detach()
-
-
-def _fields(header: list[str], cells: list[str]) -> dict[str, str | None]:
-    """The cells by their names; an empty one is a value that is not there."""
-    fields: dict[str, str | None] = dict.fromkeys(header)
-    fields.update((key, cell) for key, cell in zip(header, cells, strict=False) if cell)
-    return fields
 
 
 def _separator(line: str, text_field: str, separators: str) -> str:
@@ -67,9 +59,11 @@ def _separator(line: str, text_field: str, separators: str) -> str:
             columns[separator] = next(csv.reader([line], delimiter=separator, strict=True), [])
         except csv.Error:
             continue
-    return max(
-        columns, key=lambda by: math.inf if text_field in columns[by] else len(columns[by]), default=separators[0]
-    )
+
+    def fitness(separator: str) -> float:
+        return math.inf if text_field in columns[separator] else len(columns[separator])
+
+    return max(columns, key=fitness, default=separators[0])
 
 
 class _Lines:
@@ -77,8 +71,7 @@ class _Lines:
 
     def __init__(self, file: IO[str]) -> None:
         self._file, self._again = file, deque[str]()
-        self.number = 0
-        self.ended = False
+        self.number, self.ended = 0, False
         self.row: list[str] = []
 
     def first(self) -> str:

@@ -44,6 +44,16 @@ class Row:
     position: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a reader must know of the rows that are wanted."""
+
+    text_field: str = "text"  # into which the content of a plain-text file goes
+    id_field: str = "id"  # into which its path goes
+    max_chars: int = 10_000_000  # how much of a line is worth reading
+    wanted: tuple[str, ...] | None = None  # the other fields to read, where a format can leave some out; None for all
+
+
 @dataclass(frozen=True)
 class Document:
     """A row that can be used."""
@@ -61,18 +71,11 @@ class Document:
 
 @dataclass(frozen=True)
 class RowRules:
-    """Which fields of a row are the document, its id and its metadata, and how long a text may be.
-
-    Args:
-        text_field: the field that holds the text.
-        id_field: the field that holds the id, or `"@line"` for `file:line`.
-        metadata: the fields to keep, all others if None.
-        max_chars: longer texts are rejected.
-    """
+    """Which fields of a row are the document, its id and its metadata, and how long a text may be."""
 
     text_field: str = "text"
-    id_field: str = "id"
-    metadata: tuple[str, ...] | None = None
+    id_field: str = "id"  # or "@line" for `file:line`
+    metadata: tuple[str, ...] | None = None  # the fields to keep, all others if None
     max_chars: int = 10_000_000
 
     def __post_init__(self) -> None:
@@ -89,24 +92,26 @@ class RowRules:
         if not text.strip():
             raise BadRowError("empty text")
         if len(text) > self.max_chars:
-            raise BadRowError(f"text longer than {self.max_chars:,} characters")
+            raise BadRowError(too_long(self.max_chars))
         others = {
             name: _plain(name, value)
             for name, value in row.fields.items()
             if name not in (self.text_field, self.id_field) and (self.metadata is None or name in self.metadata)
         }
-        return Document(self._id(row), text, {k: v for k, v in others.items() if v is not None}, row.place)
+        name = row.place if self.id_field == LINE_ID else self._id(row.fields)
+        return Document(str(name), text, {k: v for k, v in others.items() if v is not None}, row.place)
 
-    def _id(self, row: Row) -> str:
-        if self.id_field == LINE_ID:
-            return str(row.place)
-        fields = row.fields or {}
+    def _id(self, fields: Mapping[str, Any]) -> Any:
         value = fields.get(self.id_field)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
-        if not _text(fields, self.id_field):
+        whole_number = isinstance(value, int) and not isinstance(value, bool)
+        if not whole_number and not _text(fields, self.id_field):
             raise BadRowError("empty id")
-        return str(value)
+        return value
+
+
+def too_long(max_chars: int) -> str:
+    """What is wrong with a longer text."""
+    return f"text longer than {max_chars:,} characters"
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:
@@ -117,35 +122,31 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
         value = value.decode("utf-8", "surrogateescape")
     if not isinstance(value, str):
         raise BadRowError(f"field {name!r} is not text")
-    _check_utf8(name, value)
-    return value
+    return _utf8(name, value)
 
 
-def _check_utf8(name: str, value: str) -> None:
+def _utf8(name: str, value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
         raise BadRowError(f"invalid UTF-8 in field {name!r}") from None
+    return value
 
 
 def _plain(name: str, value: Any) -> Any:
     """A value that every store has a column type for; what is nested becomes JSON."""
     if isinstance(value, str):
-        _check_utf8(name, value)
-        return value
+        return _utf8(name, value)
     if isinstance(value, int):  # bool is one
         if not -(2**63) <= value < 2**63:
             raise BadRowError(f"field {name!r} does not fit 64 bits")
         return value
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, float):
-        return value
+    if value is None or isinstance(value, float):
+        return None if value is None or math.isnan(value) else value
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
     try:
         text = json.dumps(value, ensure_ascii=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
         raise BadRowError(f"field {name!r} holds a {type(value).__name__}, which no column can hold") from None
-    _check_utf8(name, text)
-    return text
+    return _utf8(name, text)

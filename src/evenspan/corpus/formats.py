@@ -7,39 +7,18 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from evenspan.corpus.compression import COMPRESSED, decompressed
 from evenspan.corpus.csv_rows import read_csv
-from evenspan.corpus.documents import Place, Row
+from evenspan.corpus.documents import Place, Reading, Row, too_long
 from evenspan.errors import require_extra
 
 PLAIN_TEXT = "text"
 LINES = "lines"  # for benchmarks; no format of documents
-_SUFFIXES = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".txt": PLAIN_TEXT,
-    ".md": PLAIN_TEXT,
-}
+_SUFFIXES = {f".{name}": name for name in ("jsonl", "csv", "tsv", "parquet")}
+_SUFFIXES |= {".ndjson": "jsonl", ".json": "jsonl", ".txt": PLAIN_TEXT, ".md": PLAIN_TEXT}
 _PARQUET_ROWS = 256
-
-
-class Reading(Protocol):
-    """What a reader must know: fields, the longest text, and which other fields are wanted (None: all)."""
-
-    @property
-    def text_field(self) -> str: ...  # noqa: D102
-    @property
-    def id_field(self) -> str: ...  # noqa: D102
-    @property
-    def max_chars(self) -> int: ...  # noqa: D102
-    @property
-    def wanted(self) -> tuple[str, ...] | None: ...  # noqa: D102
 
 
 Reader = Callable[[IO[bytes], str, Reading], Iterator[Row]]
@@ -53,63 +32,43 @@ def file_format(path: Path) -> str | None:
     return _SUFFIXES.get(suffixes[-1]) if suffixes else None
 
 
-def _read_lines(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
+def _read_lines(file: IO[bytes], name: str, reading: Reading) -> Iterator[Row]:
     """Every line that is not blank, as the text of its row."""
-    for number, line in _lines(file, name, source.max_chars):
-        place, position = Place(name, number), _position(file)
-        if line is None:
-            yield Row(place, None, f"text longer than {source.max_chars:,} characters", position)
+    limit = 6 * reading.max_chars + (1 << 20)  # \uXXXX takes six bytes; other fields need room too
+    content, number = decompressed(file, name), 0
+    while line := content.readline(limit):
+        number += 1
+        place = Place(name, number)
+        if len(line) >= limit and not line.endswith(b"\n"):
+            while (rest := content.readline(limit)) and not rest.endswith(b"\n"):
+                pass
+            yield Row(place, None, too_long(reading.max_chars))
             continue
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError:
-            yield Row(place, None, "invalid UTF-8", position)
+            yield Row(place, None, "invalid UTF-8")
             continue
         if text.strip():
-            yield Row(place, {source.text_field: text.rstrip("\r\n")}, None, position)
+            yield Row(place, {reading.text_field: text.rstrip("\r\n")})
 
 
-def _read_jsonl(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
-    for row in _read_lines(file, name, source):
+def _read_jsonl(file: IO[bytes], name: str, reading: Reading) -> Iterator[Row]:
+    for row in _read_lines(file, name, reading):
         if row.fields is None:
             yield row
             continue
         try:
-            fields = json.loads(row.fields[source.text_field])
+            fields = json.loads(row.fields[reading.text_field])
         except (ValueError, RecursionError):
-            yield Row(row.place, None, "no valid JSON", row.position)
+            yield Row(row.place, None, "no valid JSON")
             continue
         if isinstance(fields, str):
-            fields = {source.text_field: fields}
-        if isinstance(fields, dict):
-            yield Row(row.place, fields, None, row.position)
-        else:
-            yield Row(row.place, None, "not a JSON object", row.position)
+            fields = {reading.text_field: fields}
+        yield Row(row.place, fields) if isinstance(fields, dict) else Row(row.place, None, "not a JSON object")
 
 
-def _lines(file: IO[bytes], name: str, max_chars: int) -> Iterator[tuple[int, bytes | None]]:
-    """Number and content of every line; None for one that is too long to be worth keeping."""
-    limit = 6 * max_chars + (1 << 20)  # \uXXXX takes six bytes; other fields need room too
-    content, number = decompressed(file, name), 0
-    while line := content.readline(limit):
-        number += 1
-        if len(line) < limit or line.endswith(b"\n"):
-            yield number, line
-            continue
-        while rest := content.readline(limit):
-            if rest.endswith(b"\n"):
-                break
-        yield number, None
-
-
-def _read_csv(file: IO[bytes], name: str, source: Reading, separators: str | None = None) -> Iterator[Row]:
-    content = decompressed(file, name)
-    given = {} if separators is None else {"separators": separators}
-    for place, fields, problem in read_csv(content, name, source.max_chars, source.text_field, **given):
-        yield Row(place, fields, problem, _position(file))
-
-
-def _read_parquet(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
+def _read_parquet(file: IO[bytes], name: str, reading: Reading) -> Iterator[Row]:
     require_extra("index", "A Parquet file", "pyarrow")
     import pyarrow.parquet as parquet
 
@@ -121,12 +80,12 @@ def _read_parquet(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
         raise ValueError(f"{name} is no Parquet file: {error}") from error
     rows, there = max(1, opened.metadata.num_rows), opened.schema_arrow.names
     wanted = None
-    if source.wanted is not None and source.text_field in there:
-        wanted = [column for column in there if column in (source.text_field, *source.wanted)]
+    if reading.wanted is not None and reading.text_field in there:
+        wanted = [column for column in there if column in (reading.text_field, *reading.wanted)]
     for batch in opened.iter_batches(batch_size=_PARQUET_ROWS, columns=wanted):
         for index in range(batch.num_rows):
             number += 1
-            place, position = Place(name, number), size * number // rows
+            place, position = Place(name, number), max(1, size * number // rows)
             try:
                 fields = {field: batch.column(at)[index].as_py() for at, field in enumerate(batch.schema.names)}
             except UnicodeDecodeError:
@@ -137,32 +96,23 @@ def _read_parquet(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
                 yield Row(place, fields, None, position)
 
 
-def _read_text(file: IO[bytes], name: str, source: Reading) -> Iterator[Row]:
-    max_chars = source.max_chars
-    limit = 4 * max_chars + 3
-    content = decompressed(file, name).read(limit + 1)
-    place = Place(name, 1)
+def _read_text(file: IO[bytes], name: str, reading: Reading) -> Iterator[Row]:
+    limit = 4 * reading.max_chars + 3
+    content, place = decompressed(file, name).read(limit + 1), Place(name, 1)
     if len(content) > limit:
-        yield Row(place, None, f"text longer than {max_chars:,} characters", len(content))
+        yield Row(place, None, too_long(reading.max_chars))
         return
     try:
-        yield Row(place, {source.id_field: name, source.text_field: content.decode("utf-8-sig")}, None, len(content))
+        yield Row(place, {reading.id_field: name, reading.text_field: content.decode("utf-8-sig")})
     except UnicodeDecodeError:
-        yield Row(place, None, "invalid UTF-8", len(content))
-
-
-def _position(file: IO[bytes]) -> int:
-    try:
-        return file.tell()
-    except (OSError, ValueError):  # pipes
-        return 0
+        yield Row(place, None, "invalid UTF-8")
 
 
 READERS: dict[str, Reader] = {
     LINES: _read_lines,
     "jsonl": _read_jsonl,
-    "csv": _read_csv,
-    "tsv": functools.partial(_read_csv, separators="\t"),
+    "csv": read_csv,
+    "tsv": functools.partial(read_csv, separators="\t"),
     "parquet": _read_parquet,
     PLAIN_TEXT: _read_text,
 }

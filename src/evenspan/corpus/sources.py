@@ -4,41 +4,36 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from evenspan.corpus.compression import standard_input
-from evenspan.corpus.documents import Place, Row
+from evenspan.corpus.documents import Place, Reading, Row
 from evenspan.corpus.formats import FORMATS, PLAIN_TEXT, READERS, file_format
 from evenspan.errors import require_extra
 
 STDIN = "-"
 HUB = "hf:"
 INDEX_MANIFEST = "_manifest.sqlite"  # what an index has in its folder
+_HIDDEN = re.compile("(^|/)[._]")
+_ABOUT = ("README", "LICENSE", "LICENCE", "CHANGELOG", "NOTICE")  # files beside the data that are no documents
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(Reading):
     """A corpus; `read` may be called once for standard input and iterators, and as often as wanted for the rest.
 
     Args:
         location: a file, a folder, a glob, `-`, `hf:OWNER/NAME[:CONFIG[:SPLIT]]`, or rows as mappings.
         format: jsonl, csv, tsv, parquet or text, where the name of a file does not say so.
-        text_field: the field into which the content of a plain-text file goes.
-        id_field: the field into which its path goes.
-        max_chars: how much of a line is worth reading.
-        wanted: the other fields that are looked at, where a format can leave some out; None for all.
     """
 
     location: str | os.PathLike[str] | Iterable[Mapping[str, Any]]
     format: str | None = None
-    text_field: str = "text"
-    id_field: str = "id"
-    max_chars: int = 10_000_000
-    wanted: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in READERS:
@@ -76,89 +71,78 @@ class Source:
 
     def _read_file(self, name: str, path: Path, kind: str, before: int) -> Iterator[Row]:
         with path.open("rb") as file:
-            for row in self._rows(file, name, kind):
-                yield Row(row.place, row.fields, row.problem, before + row.position)
+            yield from self._rows(file, name, kind, before)
 
-    def _rows(self, file: Any, name: str, kind: str) -> Iterator[Row]:
+    def _rows(self, file: IO[bytes], name: str, kind: str, before: int = 0) -> Iterator[Row]:
         line = 0
         try:
             for row in READERS[kind](file, name, self):
                 line = row.place.line
-                yield row
+                yield Row(row.place, row.fields, row.problem, before + (row.position or _position(file)))
         except (EOFError, OSError, zlib.error) as error:  # cut off, or no archive at all
             raise OSError(f"{name}, after line {line}: cannot read on: {error}") from error
 
     def _read_other(self) -> Iterator[Row]:
         if self.location == STDIN:
             yield from self._rows(standard_input(), "stdin", self.format or "jsonl")
-        elif isinstance(self.location, str):
-            yield from _read_hub(self.location)
-        else:
-            rows: Any = self.location
-            for number, fields in enumerate(rows, start=1):
-                usable = isinstance(fields, Mapping)
-                problem = None if usable else f"a {type(fields).__name__}, not a mapping of fields"
-                yield Row(Place(self.name, number), fields if usable else None, problem)
+            return
+        rows: Any = _hub_rows(self.location) if isinstance(self.location, str) else self.location
+        for number, fields in enumerate(rows, start=1):
+            usable = isinstance(fields, Mapping)
+            problem = None if usable else f"a {type(fields).__name__}, not a mapping of fields"
+            yield Row(Place(self.name, number), fields if usable else None, problem)
 
     def _files(self) -> list[tuple[str, Path, str]] | None:
         """Name, path and format of each file, None for sources that are no files."""
-        if self.location == STDIN or not isinstance(self.location, (str, os.PathLike)):
+        if self.location == STDIN or not isinstance(self.location, (str, os.PathLike)) or self.name.startswith(HUB):
             return None
-        text = os.fspath(self.location)
-        if text.startswith(HUB):
-            return None
-        path = Path(text)
+        text, path = self.name, Path(self.name)
         if path.is_dir():
             # An index was made of what lies here, and is no source.
             indexes = {manifest.parent for manifest in path.rglob(INDEX_MANIFEST)}
-            files = sorted(
-                entry
-                for entry in path.rglob("*")
-                if entry.is_file() and not _hidden(entry, path) and indexes.isdisjoint(entry.parents)
-            )
-            return self._of_folder([(entry.relative_to(path).as_posix(), entry) for entry in files], text)
+            entries = [(entry.relative_to(path).as_posix(), entry) for entry in sorted(path.rglob("*"))]
+            visible = [(name, entry) for name, entry in entries if entry.is_file() and not _HIDDEN.search(name)]
+            return self._of_folder([file for file in visible if indexes.isdisjoint(file[1].parents)])
         if path.exists():  # also pipes, which are no plain files
-            return [(text, path, self.format or file_format(path) or _refuse(path))]
+            kind = self.format or file_format(path)
+            if kind is None:
+                known = ", ".join(FORMATS)
+                raise ValueError(f"The name of {path} does not say what it holds: add a format, one of {known}.")
+            return [(text, path, kind)]
         matches = sorted(Path(match) for match in glob.glob(text, recursive=True) if Path(match).is_file())
         if not matches:
             raise FileNotFoundError(f"There is no file or folder {text!r}, and no file matches it as a pattern.")
-        return self._of_folder([(str(match), match) for match in matches], text)
+        return self._of_folder([(str(match), match) for match in matches])
 
-    def _of_folder(self, files: list[tuple[str, Path]], where: str) -> list[tuple[str, Path, str]]:
+    def _of_folder(self, files: list[tuple[str, Path]]) -> list[tuple[str, Path, str]]:
         if self.format is not None:
             chosen = [(name, path) for name, path in files if file_format(path) == self.format] or files
             return [(name, path, self.format) for name, path in chosen]
         listed = [(name, path, kind) for name, path in files if (kind := file_format(path)) is not None]
-        # A README beside the data is no document.
-        listed = [(name, path, kind) for name, path, kind in listed if not _about(path)] or listed
+        listed = [file for file in listed if not file[1].name.upper().startswith(_ABOUT)] or listed
         tables = [name for name, _, kind in listed if kind != PLAIN_TEXT]
         texts = [name for name, _, kind in listed if kind == PLAIN_TEXT]
         if tables and texts:
             raise ValueError(
-                f"{where} holds both tables ({tables[0]}, …) and plain texts ({texts[0]}, …): say with a format or a "
+                f"{self.name} holds both tables ({tables[0]}, …) and plain texts ({texts[0]}, …): say with a format or a "
                 "pattern which of them are the documents."
             )
         if not listed:
             raise FileNotFoundError(
-                f"{where} holds no file that can be read: they end in .jsonl, .csv, .tsv, .parquet, .txt or .md, "
+                f"{self.name} holds no file that can be read: they end in .jsonl, .csv, .tsv, .parquet, .txt or .md, "
                 "also with .gz or .zst; for other names say which format it is."
             )
         return listed
 
 
-def _about(path: Path) -> bool:
-    return path.name.upper().startswith(("README", "LICENSE", "LICENCE", "CHANGELOG", "NOTICE"))
+def _position(file: IO[bytes]) -> int:
+    try:
+        return file.tell()
+    except (OSError, ValueError):  # pipes
+        return 0
 
 
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-
-
-def _refuse(path: Path) -> str:
-    raise ValueError(f"The name of {path} does not say what it holds: add a format, one of {', '.join(FORMATS)}.")
-
-
-def _read_hub(location: str) -> Iterator[Row]:
+def _hub_rows(location: str) -> Any:
     require_extra("index", "A dataset on the hub", "datasets")
     from datasets import load_dataset
 
@@ -166,6 +150,4 @@ def _read_hub(location: str) -> Iterator[Row]:
     if not name:
         raise ValueError(f"{location!r} names no dataset: write hf:OWNER/NAME[:CONFIG[:SPLIT]].")
     config, _, split = rest.partition(":")
-    rows: Any = load_dataset(name, config or None, split=split or "train", streaming=True)
-    for number, fields in enumerate(rows, start=1):
-        yield Row(Place(location, number), fields)
+    return load_dataset(name, config or None, split=split or "train", streaming=True)

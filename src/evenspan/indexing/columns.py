@@ -1,7 +1,8 @@
-"""The metadata columns of an index: their names and types, and tables of documents with them."""
+"""The metadata columns of an index: their names and types; and the column of vectors."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -58,9 +59,7 @@ def widen(columns: Columns, metadata: Mapping[str, Any]) -> None:
             kind = "float" if {columns[name], kind} == {"int", "float"} else "str"
         columns[name] = kind
     if len(columns) > _MOST:
-        raise ValueError(
-            f"The rows have more than {_MOST} different fields besides text and id: name the metadata to keep."
-        )
+        raise ValueError(f"The rows have more than {_MOST} fields besides text and id: name the metadata to keep.")
 
 
 def fit(columns: Columns, document: Document) -> dict[str, Any]:
@@ -85,18 +84,15 @@ def fit(columns: Columns, document: Document) -> dict[str, Any]:
 
 def _read(value: Any, kind: str, field: str) -> Any:
     """Text that spells a number, as all of CSV does."""
-    try:
-        if isinstance(value, str) and kind == "bool":
-            return {"true": True, "false": False}[value.lower()]
-        if isinstance(value, str) and kind in ("int", "float"):
+    if isinstance(value, str) and kind == "bool" and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if isinstance(value, str) and kind in ("int", "float"):
+        with contextlib.suppress(ValueError):
             number = int(value) if kind == "int" else float(value)
             if math.isfinite(number) and (kind == "float" or -(2**63) <= number < 2**63):
                 return number
-    except (KeyError, ValueError):
-        pass
-    raise BadRowError(
-        f"field {field!r} is no {kind}, which its column is (its type can be given with the metadata to keep)"
-    )
+    advice = "its type can be given with the metadata to keep"
+    raise BadRowError(f"field {field!r} is no {kind}, which its column is ({advice})")
 
 
 def arrow_type(kind: str) -> Any:
@@ -104,27 +100,6 @@ def arrow_type(kind: str) -> Any:
     import pyarrow
 
     return pyarrow.type_for_alias(TYPES[kind])
-
-
-def table(
-    documents: Sequence[Document],
-    digests: Sequence[bytes],
-    values: Sequence[Mapping[str, Any]],
-    columns: Columns,
-    *,
-    keep_text: bool = True,
-) -> Any:
-    """The documents of a shard, without vectors, as an Arrow table."""
-    import pyarrow
-
-    arrays: dict[str, Any] = {"id": pyarrow.array([document.id for document in documents], pyarrow.string())}
-    if keep_text:
-        # Offsets of 32 bits would limit the texts of a shard to 2 GiB.
-        arrays["text"] = pyarrow.array([document.text for document in documents], pyarrow.large_string())
-    arrays["digest"] = pyarrow.array(digests, pyarrow.binary(16))
-    for name, kind in columns.items():
-        arrays[name] = pyarrow.array([metadata.get(name) for metadata in values], arrow_type(kind))
-    return pyarrow.table(arrays)
 
 
 def with_vectors(documents: Any, vectors: NDArray[np.float32]) -> Any:
@@ -138,5 +113,4 @@ def with_vectors(documents: Any, vectors: NDArray[np.float32]) -> Any:
 def vectors_of(rows: Any) -> NDArray[np.float32]:
     """The vectors of an Arrow table with such a column."""
     column = rows.column("vector").combine_chunks()
-    vectors: NDArray[np.float32] = column.flatten().to_numpy().reshape(len(column), column.type.list_size)
-    return vectors
+    return np.asarray(column.flatten().to_numpy().reshape(len(column), column.type.list_size), dtype=np.float32)

@@ -87,9 +87,8 @@ def parse(text: str, columns: Mapping[str, str]) -> Filter:
 class _Parser:
     def __init__(self, text: str, columns: Mapping[str, str]) -> None:
         self._text, self._columns = text, columns
-        self._at = self._depth = self._comparisons = 0
+        self._at = self._depth = self._comparisons = end = 0
         self._tokens: list[tuple[str, str]] = []
-        end = 0
         while text[end:].strip():
             match = _TOKEN.match(text, end)
             if match is None:
@@ -97,14 +96,16 @@ class _Parser:
             kind = match.lastgroup or ""
             word = match[kind]
             if kind == "word" and word.lower() in _KEYWORDS:
-                kind, word = "keyword", word.lower()
+                kind, word = "sign", word.lower()
             self._tokens.append((kind, word))
             end = match.end()
+        self._tokens.append(("end", ""))
 
     def whole(self) -> Filter:
         parsed = self._either()
-        if self._at < len(self._tokens):
-            raise self._wrong(f"did not expect {self._tokens[self._at][1]!r}")
+        kind, word = self._tokens[self._at]
+        if kind != "end":
+            raise self._wrong(f"did not expect {word!r}")
         return parsed
 
     def _either(self) -> Filter:
@@ -112,7 +113,7 @@ class _Parser:
 
     def _joined(self, word: str, part: Callable[[], Filter]) -> Filter:
         operands = [part()]
-        while self._take("keyword", word):
+        while self._take(word):
             operands.append(part())
         if len(operands) == 1:
             return operands[0]
@@ -123,41 +124,41 @@ class _Parser:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise self._wrong(f"more than {_DEEPEST} levels deep")
-        try:
-            if self._take("keyword", "not"):
-                part = self._part()
-                return part.part if isinstance(part, Not) else Not(part)
-            if self._take("sign", "("):
-                part = self._either()
-                self._need("sign", ")")
-                return part
-            return self._comparison()
-        finally:
-            self._depth -= 1
+        if self._take("not"):
+            inner = self._part()
+            part = inner.part if isinstance(inner, Not) else Not(inner)
+        elif self._take("("):
+            part = self._either()
+            self._need(")")
+        else:
+            part = self._comparison()
+        self._depth -= 1
+        return part
 
     def _comparison(self) -> Filter:
         self._comparisons += 1
         if self._comparisons > _MOST:
             raise self._wrong(f"more than {_MOST} comparisons; for many values write `column in (…)`")
         column = self._column()
-        if self._take("keyword", "is"):
-            negated = self._take("keyword", "not")
-            self._need("keyword", "null")
-            return Not(IsNull(column)) if negated else IsNull(column)
-        negated = self._take("keyword", "not")
-        if negated or self._peek() == ("keyword", "in"):
-            self._need("keyword", "in")
-            self._need("sign", "(")
+        test: Filter
+        if self._take("is"):
+            negated = self._take("not")
+            self._need("null")
+            test = IsNull(column)
+        elif (negated := self._take("not")) or self._tokens[self._at] == ("sign", "in"):
+            self._need("in")
+            self._need("(")
             values = [self._value(column)]
-            while self._take("sign", ","):
+            while self._take(","):
                 values.append(self._value(column))
-            self._need("sign", ")")
-            one_of = OneOf(column, tuple(values))
-            return Not(one_of) if negated else one_of
-        kind, word = self._next("a comparison")
-        if kind != "sign" or word not in _COMPARISONS:
-            raise self._wrong(f"after {column!r} one of =, !=, <, <=, >, >=, in, is must follow, not {word!r}")
-        return ColumnComparison(column, _COMPARISONS[word], self._value(column))
+            self._need(")")
+            test = OneOf(column, tuple(values))
+        else:
+            kind, word = self._next("a comparison")
+            if kind != "sign" or word not in _COMPARISONS:
+                raise self._wrong(f"after {column!r} one of =, !=, <, <=, >, >=, in, is must follow, not {word!r}")
+            test = ColumnComparison(column, _COMPARISONS[word], self._value(column))
+        return Not(test) if negated else test
 
     def _column(self) -> str:
         kind, word = self._next("a column")
@@ -171,7 +172,7 @@ class _Parser:
         expected = self._columns[column]
         if kind == "text" and expected == "str":
             return word.replace("''", "'")
-        if kind == "keyword" and word in ("true", "false") and expected == "bool":
+        if (kind, expected) == ("sign", "bool") and word in ("true", "false"):
             return word == "true"
         if kind == "number" and expected == "float":
             if math.isfinite(float(word)):
@@ -183,26 +184,22 @@ class _Parser:
             raise self._wrong(f"{word} does not fit 64 bits")
         raise self._wrong(f"{column!r} is compared with {_VALUES[expected]}, not {word!r}")
 
-    def _peek(self) -> tuple[str, str] | None:
-        return self._tokens[self._at] if self._at < len(self._tokens) else None
-
     def _next(self, what: str) -> tuple[str, str]:
-        token = self._peek()
-        if token is None:
+        token = self._tokens[self._at]
+        if token[0] == "end":
             raise self._wrong(f"it ends where {what} is expected")
         self._at += 1
         return token
 
-    def _take(self, kind: str, word: str) -> bool:
-        if self._peek() != (kind, word):
-            return False
-        self._at += 1
-        return True
+    def _take(self, sign: str) -> bool:
+        taken = self._tokens[self._at] == ("sign", sign)
+        self._at += taken
+        return taken
 
-    def _need(self, kind: str, word: str) -> None:
-        if not self._take(kind, word):
-            token = self._peek()
-            raise self._wrong(f"expected {word!r}, not {'the end' if token is None else repr(token[1])}")
+    def _need(self, sign: str) -> None:
+        if not self._take(sign):
+            kind, word = self._tokens[self._at]
+            raise self._wrong(f"expected {sign!r}, not {'the end' if kind == 'end' else repr(word)}")
 
     def _wrong(self, problem: str) -> ValueError:
         return ValueError(

@@ -6,6 +6,7 @@ left over from a run that died, and is removed by the next.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import threading
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from evenspan.corpus.sources import INDEX_MANIFEST
-from evenspan.indexing.ids import id_digest
 
 MANIFEST = INDEX_MANIFEST
 _TABLES = """
@@ -26,8 +26,36 @@ CREATE TABLE IF NOT EXISTS shards (
 );
 CREATE TABLE IF NOT EXISTS documents (name BLOB PRIMARY KEY, digest BLOB NOT NULL, key INTEGER NOT NULL) WITHOUT ROWID;
 """
+_SEEN = """
+PRAGMA synchronous = OFF;
+PRAGMA journal_mode = OFF;
+PRAGMA cache_size = -32768;
+CREATE TABLE seen (name BLOB PRIMARY KEY) WITHOUT ROWID;
+BEGIN;
+"""
 ROWS = 1 << 20  # room for the rows of a shard in a key
 _ASKED = 500  # parameters in one question
+
+
+def id_digest(name: str) -> bytes:
+    """What stands for an id: of one size, whatever the id contains."""
+    return hashlib.blake2b(name.encode(), digest_size=16).digest()
+
+
+class SeenIds:
+    """The ids that a run has met, on disk: a million of them take no memory."""
+
+    def __init__(self) -> None:
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)  # a temporary file
+        self._database.executescript(_SEEN)
+
+    def add(self, name: str) -> bool:
+        """Whether an id is new."""
+        return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (id_digest(name),)).rowcount == 1
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._database.close()
 
 
 @dataclass(frozen=True)
@@ -63,9 +91,9 @@ class Manifest:
 
     def put(self, **values: Any) -> None:
         """Set some settings, all or none."""
+        rows = [(name, json.dumps(value)) for name, value in values.items()]
         with self._transaction():
-            for name, value in values.items():
-                self._database.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, json.dumps(value)))
+            self._database.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", rows)
 
     def reserve(self) -> int:
         """A number for a shard, never given out before."""
@@ -135,19 +163,16 @@ class Manifest:
         with self._named_errors():
             self._database.execute("PRAGMA temp_store = FILE")
             self._database.execute("CREATE TEMP TABLE present (key INTEGER PRIMARY KEY)")
-            self._database.execute("CREATE TEMP TABLE wanted (key INTEGER PRIMARY KEY)")
             try:
                 with self._transaction():
                     for keys in present:
                         self._database.executemany("INSERT OR IGNORE INTO present VALUES (?)", ((key,) for key in keys))
-                    self._database.execute("INSERT INTO wanted SELECT key FROM documents")
                     self._database.execute("DELETE FROM documents WHERE key NOT IN (SELECT key FROM present)")
-                strays = self._database.execute("SELECT key FROM present WHERE key NOT IN (SELECT key FROM wanted)")
+                strays = self._database.execute("SELECT key FROM present WHERE key NOT IN (SELECT key FROM documents)")
                 while rows := strays.fetchmany(_ASKED):
                     yield [key for (key,) in rows]
             finally:
                 self._database.execute("DROP TABLE IF EXISTS present")
-                self._database.execute("DROP TABLE IF EXISTS wanted")
 
     def count(self) -> int:
         """How many documents there are."""

@@ -1,19 +1,20 @@
-"""From rows to shards: what is new or changed, cut at the same places whenever the same rows come."""
+"""From rows to shards: what is new or changed, cut at the same places whenever the same rows come; and how to go about it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from evenspan.corpus.documents import BadRowError, Document, Row, RowRules
 from evenspan.encoding import Encoder
-from evenspan.indexing.columns import Columns, fit, table, widen
-from evenspan.indexing.ids import SeenIds
-from evenspan.indexing.reading import next_rows
-from evenspan.indexing.rejects import Rejects
+from evenspan.errors import require_extra
+from evenspan.indexing.columns import Columns, arrow_type, fit, widen
+from evenspan.indexing.manifest import SeenIds
+from evenspan.indexing.reading import Rejects, next_rows
 from evenspan.indexing.stores.base import Store
 
+ENGINES = ("local", "ray")
 _SHARD_CHARACTERS = 32_000_000
 
 
@@ -31,36 +32,74 @@ class ShardSize:
             raise ValueError(f"A shard holds at least 1 token, not {self.tokens}.")
 
 
+@dataclass(frozen=True)
+class EncodingOptions:
+    """Where documents are encoded, and how, which Ray's workers are told too; see `index`. Checked before any work."""
+
+    engine: str
+    address: str | None
+    workers: int | None
+    device: str | None
+    document_prompt: str | None
+    query_prompt: str | None
+    batch_tokens: int
+    keep_text: bool
+    shard: ShardSize
+    progress: bool
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {self.engine!r}.")
+        if self.engine == "local" and (self.address is not None or self.workers is not None):
+            raise ValueError("An address and a number of workers are for the engine 'ray'.")
+        for name, value in (("workers", self.workers), ("batch_tokens", self.batch_tokens)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}.")
+        if self.engine == "ray":
+            require_extra("ray", "The engine 'ray'", "ray")
+
+
+class ShardEntry(NamedTuple):
+    """A document that is new or changed."""
+
+    document: Document
+    digest: bytes
+    values: Mapping[str, Any]  # its metadata by column
+    replaces: bool  # an earlier version of it
+    tokens: int
+
+
 @dataclass
 class Shard:
     """Documents that are encoded, written and committed together."""
 
-    documents: list[Document] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)
-    values: list[Mapping[str, Any]] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    replaced: int = 0
+    entries: list[ShardEntry] = field(default_factory=list)
     columns: Columns = field(default_factory=dict)
     position: int = 0  # how far the source was read when the shard was cut
     characters: int = 0
     read: int = 0  # tokens that the model reads of the documents
 
-    def add(self, document: Document, digest: bytes, values: Mapping[str, Any], tokens: int, read: int) -> None:
-        """Take a document in, of which the model reads `read` of its tokens."""
-        self.documents.append(document)
-        self.digests.append(digest)
-        self.values.append(values)
-        self.tokens.append(tokens)
-        self.characters += len(document.text)
-        self.read += read
+    @property
+    def tokens(self) -> list[int]:
+        """How many each document has."""
+        return [entry.tokens for entry in self.entries]
 
     def names(self) -> list[tuple[str, bytes]]:
         """The id and content digest of each document."""
-        return [(document.id, digest) for document, digest in zip(self.documents, self.digests, strict=True)]
+        return [(entry.document.id, entry.digest) for entry in self.entries]
 
     def table(self, keep_text: bool) -> Any:
-        """The documents without vectors."""
-        return table(self.documents, self.digests, self.values, self.columns, keep_text=keep_text)
+        """The documents without vectors, as an Arrow table."""
+        import pyarrow
+
+        arrays: dict[str, Any] = {"id": pyarrow.array([entry.document.id for entry in self.entries], pyarrow.string())}
+        if keep_text:
+            # Offsets of 32 bits would limit the texts of a shard to 2 GiB.
+            arrays["text"] = pyarrow.array([entry.document.text for entry in self.entries], pyarrow.large_string())
+        arrays["digest"] = pyarrow.array([entry.digest for entry in self.entries], pyarrow.binary(16))
+        for name, kind in self.columns.items():
+            arrays[name] = pyarrow.array([entry.values.get(name) for entry in self.entries], arrow_type(kind))
+        return pyarrow.table(arrays)
 
 
 class IndexPlan:
@@ -68,11 +107,9 @@ class IndexPlan:
 
     def __init__(self, rules: RowRules, store: Store, rejects: Rejects, encoder: Encoder, size: ShardSize) -> None:
         self._rules, self._store, self._rejects, self._encoder, self._size = rules, store, rejects, encoder, size
-        self.columns = store.columns()
-        self.unchanged = 0
-        self.position = 0
+        self.columns, self.unchanged = store.columns(), 0
 
-    def shards(self, rows: Iterator[Row]) -> Iterator[Shard]:
+    def shards(self, rows: Iterator[Row]) -> Generator[Shard, None, None]:
         """Every shard that has to be encoded, in order; the last one may be small."""
         shard, seen = Shard(), SeenIds()
         settled = self._store.count() > 0  # the first rows of a new index show what its columns hold
@@ -87,17 +124,18 @@ class IndexPlan:
                         widen(self.columns, document.metadata)
                     self.columns.update(given)
                     settled = True
-                for replaces, document, digest, values, tokens in self._new(documents):
-                    self.position = positions[document.place]
-                    shard.replaced += replaces
-                    shard.add(document, digest, values, tokens, min(tokens, self._encoder.max_tokens))
+                for entry in self._new(documents):
+                    shard.entries.append(entry)
+                    shard.characters += len(entry.document.text)
+                    shard.read += min(entry.tokens, self._encoder.max_tokens)
                     if self._full(shard):
-                        yield self._cut(shard)
+                        shard.columns, shard.position = dict(self.columns), positions[entry.document.place]
+                        yield shard
                         shard = Shard()
-                self.position = chunk[-1].position
+                shard.columns, shard.position = dict(self.columns), chunk[-1].position
             self._rejects.seen(0, last=True)
-            if shard.documents:
-                yield self._cut(shard)
+            if shard.entries:
+                yield shard
         finally:
             seen.close()
 
@@ -107,39 +145,32 @@ class IndexPlan:
             document = self._rules.document(row)
             name = document.id
             refusal = self._store.refusal(document)
-            if refusal is not None:
-                raise BadRowError(refusal)
-            if not seen.add(document.id):
-                raise BadRowError("the id has been used before")
+            if refusal is None and seen.add(document.id):
+                return document
+            raise BadRowError(refusal or "the id has been used before")
         except BadRowError as error:
             self._rejects.add(row.place, str(error), name)
             return None
-        return document
 
-    def _new(self, documents: list[Document]) -> Iterator[tuple[bool, Document, bytes, Mapping[str, Any], int]]:
-        """Documents that are not in the index as they are now: whether they replace one, and what a shard takes in."""
+    def _new(self, documents: list[Document]) -> list[ShardEntry]:
+        """Documents that are not in the index as they are now."""
         digests = [document.digest() for document in documents]
         stored = self._store.digests([document.id for document in documents])
-        chosen: list[tuple[bool, Document, bytes, Mapping[str, Any]]] = []
+        chosen: list[tuple[Document, bytes, Mapping[str, Any], bool]] = []
         for document, digest, before in zip(documents, digests, stored, strict=True):
             if digest == before:
                 self.unchanged += 1
                 continue
             try:
-                chosen.append((before is not None, document, digest, fit(self.columns, document)))
+                chosen.append((document, digest, fit(self.columns, document), before is not None))
             except BadRowError as error:
                 self._rejects.add(document.place, str(error), document.id)
-        counts = self._encoder.count_tokens([entry[1].text for entry in chosen])
-        for entry, tokens in zip(chosen, counts, strict=True):
-            yield (*entry, tokens)
+        counts = self._encoder.count_tokens([document.text for document, *_ in chosen])
+        return [ShardEntry(*parts, tokens) for parts, tokens in zip(chosen, counts, strict=True)]
 
     def _full(self, shard: Shard) -> bool:
         return (
-            len(shard.documents) >= self._size.documents
+            len(shard.entries) >= self._size.documents
             or shard.read >= self._size.tokens
             or shard.characters >= _SHARD_CHARACTERS
         )
-
-    def _cut(self, shard: Shard) -> Shard:
-        shard.columns, shard.position = dict(self.columns), self.position
-        return shard

@@ -1,21 +1,28 @@
-"""The rows of a run, and the rules that make documents of them: settled before a model is loaded."""
+"""The rows of a run and the rules that make documents of them, settled before a model is loaded; and rows that are none."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
-from evenspan.corpus.documents import LINE_ID, Row, RowRules
+from evenspan.corpus.documents import LINE_ID, Place, Row, RowRules, kind_of
 from evenspan.corpus.sources import Source
 from evenspan.indexing.columns import parse_metadata
 
 _ROWS = 1000  # in a chunk
 _CHARACTERS = 8_000_000  # likewise
+_FEW = 1000  # rows before which a share says nothing
 _IDS = ("id", "_id")  # fields that are tried one after the other unless one is named
+Item = TypeVar("Item")
 
 
 def next_rows(rows: Iterator[Row], enough: Callable[[Row], bool] = lambda _: False) -> list[Row]:
@@ -30,18 +37,54 @@ def next_rows(rows: Iterator[Row], enough: Callable[[Row], bool] = lambda _: Fal
     return chunk
 
 
+@contextlib.contextmanager
+def prefetched(items: Generator[Item, None, None]) -> Iterator[Iterator[Item]]:
+    """Run a generator in a thread of its own, one item ahead: reading goes on while the model computes."""
+    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(maxsize=1)
+    stopped = threading.Event()
+
+    def offer(item: Item | None, end: BaseException | None = None) -> None:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put((item, end), timeout=0.1)
+                return
+
+    def read() -> None:
+        end: BaseException = StopIteration()
+        try:
+            with contextlib.closing(items):
+                for item in items:
+                    offer(item)
+                    if stopped.is_set():
+                        return
+        except BaseException as error:
+            end = error
+        offer(None, end)
+
+    def received() -> Iterator[Item]:
+        while True:
+            item, end = ready.get()
+            if isinstance(end, StopIteration):
+                return
+            if end is not None:
+                raise end
+            yield item
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    try:
+        yield received()
+    finally:
+        # Wait for the thread, unless it waits itself, for a pipe that nobody writes to.
+        stopped.set()
+        thread.join(timeout=10)
+
+
 class SourceRows:
     """What a run reads: `rows`, the `rules` for them, and the `types` that are given for columns.
 
-    The first rows are read at once: a source that is not there or empty, or that has no such fields, is an error now.
-
-    Args:
-        source: a file, a folder, a glob, `-`, a hub dataset, or rows.
-        source_format: of files whose name does not say it.
-        field: the field of the text.
-        id_field: the field of the id, `@line`, or None for `id`, or `_id` where no row has that.
-        metadata: the fields to keep, with or without a type; None for all.
-        max_chars: longer texts are rejected.
+    The arguments are those of `index`. The first rows are read at once: a source that is not there or empty, or that has
+    no such fields, is an error now.
     """
 
     def __init__(
@@ -55,7 +98,7 @@ class SourceRows:
     ) -> None:
         kept, self.types = (None, {}) if metadata is None else parse_metadata(metadata)
         rules = RowRules(field, id_field or _IDS[0], kept, max_chars)
-        self._source = Source(source, source_format, field, rules.id_field, max_chars)
+        self._source = Source(source, source_format, text_field=field, id_field=rules.id_field, max_chars=max_chars)
         self.size = self._source.size()
         rows = self._source.read()
         wanted = {field, rules.id_field} - {LINE_ID}
@@ -83,8 +126,55 @@ class SourceRows:
             raise ValueError(f"There is no field {rules.text_field!r} {there}; name that of the text with --field.")
         chosen = next((name for name in ids if name in names or name == LINE_ID), None)
         if chosen is None:
-            raise ValueError(
-                f"There is no field {ids[0]!r} {there}; name that of the ids with --id, or take file and line with "
-                f"--id {LINE_ID}."
-            )
+            advice = f"name that of the ids with --id, or take file and line with --id {LINE_ID}"
+            raise ValueError(f"There is no field {ids[0]!r} {there}; {advice}.")
         return replace(rules, id_field=chosen)
+
+
+class Rejects:
+    """A file with one JSON object for each row that was skipped; it is made when there is something to write."""
+
+    def __init__(self, path: str | os.PathLike[str] | None, max_share: float) -> None:
+        if not 0.0 <= max_share <= 1.0:
+            raise ValueError(f"The share of rows that may be rejected must lie in [0, 1], not {max_share}.")
+        self._given, self.max_share = path, max_share
+        self.reasons: Counter[str] = Counter()
+        self.rows = 0
+        self._file: IO[str] | None = None
+
+    def begin(self, default: Path, source: SourceRows) -> Rejects:
+        """Settle where the file goes, which must be none of the source's."""
+        self.path = default if self._given is None else Path(self._given)
+        source.refuse(self.path)
+        self.path.unlink(missing_ok=True)  # each run reads the whole source, and so its rejects are whole, too
+        return self
+
+    def add(self, place: Place, reason: str, name: str | None = None) -> None:
+        """Write one row down."""
+        self.reasons[kind_of(reason)] += 1
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("w", encoding="utf-8")
+        entry = {"file": place.file, "line": place.line, "reason": reason} | ({} if name is None else {"id": name})
+        self._file.write(json.dumps(entry) + "\n")
+
+    def seen(self, rows: int = 1, *, last: bool = False) -> None:
+        """Count rows of any kind, and stop the run if too many of them were bad."""
+        self.rows += rows
+        bad = sum(self.reasons.values())
+        if (last or self.rows >= _FEW) and bad > self.max_share * self.rows:
+            self.close()
+            raise RuntimeError(
+                f"{self}, more than the share of {self.max_share} that is allowed. See {self.path}; what is indexed "
+                "stays. Mend the rows, or allow more rejects."
+            )
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{reason}: {count:,}" for reason, count in self.reasons.most_common(3))
+        return f"{sum(self.reasons.values()):,} of {self.rows:,} rows could not be used ({kinds})"
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -5,26 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.encoding import BATCH_TOKENS, Encoder
-from evenspan.indexing.local import run_local
-from evenspan.indexing.options import EncodingOptions
-from evenspan.indexing.plan import IndexPlan, ShardSize
-from evenspan.indexing.prefetch import Prefetched
-from evenspan.indexing.progress import IndexProgress
-from evenspan.indexing.reading import SourceRows
-from evenspan.indexing.rejects import Rejects
+from evenspan.indexing.columns import with_vectors
+from evenspan.indexing.plan import EncodingOptions, IndexPlan, Shard, ShardSize
+from evenspan.indexing.reading import Rejects, SourceRows, prefetched
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
 from evenspan.indexing.stores import locate_store
 from evenspan.indexing.stores.base import Store
-from evenspan.indexing.summary import IndexSummary
+from evenspan.indexing.summary import IndexProgress, IndexSummary
 from evenspan.models.calibrating import calibrated, calibration_of, uncalibrated
 from evenspan.models.loading import load
 
@@ -77,88 +74,99 @@ def index(
     Example:
         >>> index("BAAI/bge-m3", "corpus.jsonl.gz", "my-index")  # doctest: +SKIP
     """
-    options = EncodingOptions(engine, address, workers, device, document_prompt, query_prompt, batch_tokens, keep_text)
+    options = EncodingOptions(
+        engine, address, workers, device, document_prompt, query_prompt, batch_tokens, keep_text, shard, progress
+    )
+    rejected = Rejects(rejects, max_rejects)
     opening = locate_store(store, write=True, replace=replace, table=table)
     rows = SourceRows(source, source_format, field, id_field, metadata, max_chars)
-    run = _Run(options, opening, rows, rejects, max_rejects, shard, progress)
-    with _encoder(model, calibration, options) as (encoder, settings):
-        return run.index(encoder, settings)
+    with _encoder(model, calibration, options) as (encoder, settings), contextlib.closing(opening()) as opened:
+        try:
+            _start(opened, settings, rows, options)
+            with contextlib.closing(rejected.begin(opened.rejects_path(), rows)):
+                return _fill(opened, rows, rejected, encoder, settings, options)
+        except BaseException:
+            opened.discard()
+            raise
 
 
-@dataclass(frozen=True)
-class _Run:
-    """One call of `index`: what can be checked before a model is loaded has been."""
+def _start(store: Store, settings: IndexSettings, rows: SourceRows, options: EncodingOptions) -> None:
+    """Make a new index, or make sure that the one that is there fits."""
+    stored = store.settings()
+    if stored is None:
+        store.start(settings)
+    else:
+        settings.check_same(stored, store.location)
+        if options.query_prompt not in (None, stored.query_prompt):
+            raise ValueError(
+                f"{store.location} asks with the query prompt {stored.query_prompt!r}, not "
+                f"{settings.query_prompt!r}: leave it out, or start over with --replace."
+            )
+    columns = store.columns()
+    for name, kind in rows.types.items():
+        if columns.get(name, kind) != kind:
+            raise ValueError(f"The column {name!r} of {store.location} is of type {columns[name]}, not {kind}.")
+    store.set_columns({**columns, **rows.types})
 
-    options: EncodingOptions
-    opening: Callable[[], Store]
-    rows: SourceRows
-    rejects: str | os.PathLike[str] | None
-    max_rejects: float
-    size: ShardSize
-    progress: bool
 
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.max_rejects <= 1.0:
-            raise ValueError(f"The share of rows that may be rejected must lie in [0, 1], not {self.max_rejects}.")
+def _fill(
+    store: Store,
+    rows: SourceRows,
+    rejected: Rejects,
+    encoder: Encoder,
+    settings: IndexSettings,
+    options: EncodingOptions,
+) -> IndexSummary:
+    """Encode what is new, and say what was done."""
+    plan = IndexPlan(rows.rules, store, rejected, encoder, options.shard)
+    progress = IndexProgress(rows.size, shown=options.progress)
+    with prefetched(plan.shards(rows.rows)) as shards, progress:
+        if options.engine == "ray":
+            from evenspan.indexing.ray.engine import run_on_ray
 
-    def index(self, encoder: Encoder, settings: IndexSettings) -> IndexSummary:
-        """Open the store, and encode what is new."""
-        with contextlib.closing(self.opening()) as store:
-            try:
-                self._start(store, settings)
-                path = store.rejects_path() if self.rejects is None else Path(self.rejects)
-                self.rows.refuse(path)
-                with contextlib.closing(Rejects(path, self.max_rejects)) as rejects:
-                    return self._fill(store, rejects, encoder, settings)
-            except BaseException:
-                store.discard()
-                raise
-
-    def _start(self, store: Store, settings: IndexSettings) -> None:
-        """Make a new index, or make sure that the one that is there fits."""
-        stored = store.settings()
-        if stored is None:
-            store.start(settings)
+            run_on_ray(shards, settings, store, progress, options)
         else:
-            settings.check_same(stored, store.location)
-            if self.options.query_prompt not in (None, stored.query_prompt):
-                raise ValueError(
-                    f"{store.location} asks with the query prompt {stored.query_prompt!r}, not "
-                    f"{settings.query_prompt!r}: leave it out, or start over with --replace."
-                )
-        columns = store.columns()
-        for name, kind in self.rows.types.items():
-            if columns.get(name, kind) != kind:
-                raise ValueError(f"The column {name!r} of {store.location} is of type {columns[name]}, not {kind}.")
-        store.set_columns({**columns, **self.rows.types})
+            _run_here(shards, encoder, store, progress, options)
+    if not progress.documents and not plan.unchanged:
+        raise ValueError(f"There is no document in {str(rows)!r}: {rejected}.")
+    encoding = time.perf_counter() - progress.began
+    store.finish()
+    return IndexSummary(
+        store=store.location,
+        total=store.count(),
+        added=progress.documents - progress.replaced,
+        replaced=progress.replaced,
+        unchanged=plan.unchanged,
+        tokens=progress.tokens,
+        truncated=progress.truncated,
+        rejected=dict(rejected.reasons),
+        rejects=str(rejected.path) if rejected.reasons else None,
+        encoding_seconds=encoding,
+        seconds=time.perf_counter() - progress.began,
+    )
 
-    def _fill(self, store: Store, rejects: Rejects, encoder: Encoder, settings: IndexSettings) -> IndexSummary:
-        plan = IndexPlan(self.rows.rules, store, rejects, encoder, self.size)
-        progress = IndexProgress(self.rows.size, shown=self.progress)
-        with contextlib.closing(Prefetched(plan.shards(self.rows.rows))) as shards, progress:
-            if self.options.engine == "ray":
-                from evenspan.indexing.ray.engine import run_on_ray
 
-                run_on_ray(shards, settings, store, progress, self.options)
-            else:
-                run_local(shards, encoder, store, progress, keep_text=self.options.keep_text)
-        if not progress.documents and not plan.unchanged:
-            raise ValueError(f"There is no document in {str(self.rows)!r}: {rejects}.")
-        encoding = time.perf_counter() - progress.began
-        store.finish()
-        return IndexSummary(
-            store=store.location,
-            total=store.count(),
-            added=progress.documents - progress.replaced,
-            replaced=progress.replaced,
-            unchanged=plan.unchanged,
-            tokens=progress.tokens,
-            truncated=progress.truncated,
-            rejected=dict(rejects.reasons),
-            rejects=str(rejects.path) if rejects.reasons else None,
-            encoding_seconds=encoding,
-            seconds=time.perf_counter() - progress.began,
-        )
+def _run_here(
+    shards: Iterator[Shard], encoder: Encoder, store: Store, progress: IndexProgress, options: EncodingOptions
+) -> None:
+    """Encode, write and commit every shard, in order: the model computes while the last shard is written."""
+    writer = store.writer()
+
+    def save(shard: Shard, vectors: NDArray[np.float32]) -> Shard:
+        store.set_columns(shard.columns)
+        written = writer.write(store.reserve(), with_vectors(shard.table(options.keep_text), vectors))
+        store.commit(written, shard.names())
+        return shard
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        saving: Future[Shard] | None = None
+        for shard in shards:
+            vectors = encoder.encode([entry.document.text for entry in shard.entries], tokens=shard.tokens)
+            if saving is not None:
+                progress.committed(saving.result(), encoder.max_tokens)
+            saving = pool.submit(save, shard, vectors)
+        if saving is not None:
+            progress.committed(saving.result(), encoder.max_tokens)
 
 
 @contextlib.contextmanager
@@ -168,29 +176,17 @@ def _encoder(
     """The model with its calibration for the time of a run, and what identifies both."""
     if isinstance(wanted, str) and wanted != NO_CALIBRATION:
         wanted = Calibration.parse(wanted)
-    name, loaded = _loaded(model, options)
-    calibration = None if isinstance(wanted, str) else wanted or calibration_of(loaded) or Calibration()
-    with uncalibrated(loaded) if calibration is None else calibrated(loaded, calibration):
-        settings = IndexSettings.of(
-            loaded,
-            name,
-            NO_CALIBRATION if calibration is None else str(calibration),
-            document_prefix=options.document_prompt,
-            query_prefix=options.query_prompt,
-            keep_text=options.keep_text,
-        )
-        yield Encoder(loaded, prompt=options.document_prompt, batch_tokens=options.batch_tokens), settings
-
-
-def _loaded(
-    model: str | os.PathLike[str] | SentenceTransformer, options: EncodingOptions
-) -> tuple[str, SentenceTransformer]:
-    """The name of a model, and the model."""
     if isinstance(model, SentenceTransformer):
         if options.engine == "ray":
             raise ValueError("With engine='ray' every worker loads the model: pass its folder or its name.")
-        return str(getattr(model.config, "_name_or_path", "") or "unnamed"), model
-    # On a cluster the driver only counts tokens.
-    device = "cpu" if options.engine == "ray" and options.device is None else options.device
-    name = os.path.abspath(model) if os.path.isdir(model) else os.fspath(model)  # found again from anywhere
-    return name, load(model, **({} if device is None else {"device": device}))
+        name, loaded = str(getattr(model.config, "_name_or_path", "") or "unnamed"), model
+    else:
+        name = os.path.abspath(model) if os.path.isdir(model) else os.fspath(model)  # found again from anywhere
+        # On a cluster the driver only counts tokens.
+        device = options.device or ("cpu" if options.engine == "ray" else None)
+        loaded = load(model, **({} if device is None else {"device": device}))
+    calibration = None if isinstance(wanted, str) else wanted or calibration_of(loaded) or Calibration()
+    with uncalibrated(loaded) if calibration is None else calibrated(loaded, calibration):
+        prompts = (options.document_prompt, options.query_prompt)
+        settings = IndexSettings.of(loaded, name, str(calibration or NO_CALIBRATION), prompts, options.keep_text)
+        yield Encoder(loaded, prompt=options.document_prompt, batch_tokens=options.batch_tokens), settings

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -57,34 +58,27 @@ class Index:
             self._store.close()
             raise ValueError(f"{self._store.location} holds no index yet.")
         self.settings: IndexSettings = settings
-        self._model, self._device = model, device
-        self._checked = False
+        self._given, self._device = model, device
         self._encoders: dict[str, Encoder] = {}
 
-    @property
+    @cached_property
     def model(self) -> SentenceTransformer:
         """The model that made the index, loaded when it is first needed."""
-        if self._model is None:
+        settings, model = self.settings, self._given
+        if model is None:
             options: dict[str, Any] = {} if self._device is None else {"device": self._device}
-            if self.settings.revision is not None and not os.path.isdir(self.settings.model):
-                options["revision"] = self.settings.revision
-            loaded = load(self.settings.model, **options)
-            self._check_model(loaded.to(getattr(torch, self.settings.dtype)))
-            # Half precision is for devices that are fast at it.
-            self._model = loaded.float() if loaded.device.type == "cpu" else loaded
-        elif not self._checked:
-            self._check_model(self._model)
-        return self._model
-
-    def _check_model(self, model: SentenceTransformer) -> None:
+            if settings.revision is not None and not os.path.isdir(settings.model):
+                options["revision"] = settings.revision
+            model = load(settings.model, **options).to(getattr(torch, settings.dtype))
         # Weights of another precision have another digest; the dimensions are all that can be compared then.
-        same_type = str(model.dtype).removeprefix("torch.") == self.settings.dtype
-        if same_type and vectors_digest(model) != self.settings.weights:
+        same_type = str(model.dtype).removeprefix("torch.") == settings.dtype
+        if same_type and vectors_digest(model) != settings.weights:
             raise ValueError(
-                f"{self._store.location} was made with {self.settings.model!r}, and this is another model: name "
-                "the right one, or start the index over with --replace."
+                f"{self._store.location} was made with {settings.model!r}, and this is another model: name the right one, "
+                "or start the index over with --replace."
             )
-        self._checked = True
+        # Half precision is for devices that are fast at it.
+        return model.float() if self._given is None and model.device.type == "cpu" else model
 
     @overload
     def search(  # type: ignore[overload-overlap]
@@ -107,30 +101,24 @@ class Index:
             where: a filter on metadata, such as `"year >= 2020 and lang = 'de'"`.
             parts: also find the part of each document that matches best, which encodes the documents' parts.
         """
-        expression = self._check(k, where)  # before a model is loaded
-        texts = [queries] if isinstance(queries, str) else list(queries)
-        vectors = self.encode(texts)
+        self._check(k, where)  # before a model is loaded
+        vectors = self.encode([queries] if isinstance(queries, str) else list(queries))
         results = []
-        for vector, hits in zip(vectors, self._hits(vectors, k, expression), strict=True):
-            best = self._parts(vector, hits) if parts else [None] * len(hits)
+        for vector, hits in zip(vectors, self.search_vectors(vectors, k, where), strict=True):
+            ranked = enumerate(zip(hits, self._parts(vector, hits, parts), strict=True), start=1)
             results.append(
-                [
-                    SearchResult(rank, hit.score, hit.id, hit.text, part, hit.metadata)
-                    for rank, (hit, part) in enumerate(zip(hits, best, strict=True), start=1)
-                ]
+                [SearchResult(rank, hit.score, hit.id, hit.text, part, hit.metadata) for rank, (hit, part) in ranked]
             )
         return results[0] if isinstance(queries, str) else results
-
-    def search_vectors(self, vectors: NDArray[np.float32], k: int = 10, where: str | None = None) -> list[list[Hit]]:
-        """The `k` best documents for each query vector."""
-        return self._hits(vectors, k, self._check(k, where))
 
     def _check(self, k: int, where: str | None) -> Filter | None:
         if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= _MOST_RESULTS:
             raise ValueError(f"k must be a whole number from 1 to {_MOST_RESULTS:,}, not {k!r}.")
         return None if where is None else parse(where, self._store.columns())
 
-    def _hits(self, vectors: NDArray[np.float32], k: int, expression: Filter | None) -> list[list[Hit]]:
+    def search_vectors(self, vectors: NDArray[np.float32], k: int = 10, where: str | None = None) -> list[list[Hit]]:
+        """The `k` best documents for each query vector."""
+        expression = self._check(k, where)
         if vectors.ndim != 2 or vectors.shape[1] != self.settings.dimensions:
             raise ValueError(
                 f"Query vectors must have the shape (queries, {self.settings.dimensions}), not {vectors.shape}."
@@ -139,29 +127,25 @@ class Index:
 
     def encode(self, queries: Sequence[str]) -> NDArray[np.float32]:
         """The vectors of some queries: never calibrated, with the query prompt of the index."""
-        return self._encode(queries, self.settings.query_prompt, query=True)
+        return self._encode(queries, "query", self.settings.query_prompt)
 
-    def _encode(self, texts: Sequence[str], prompt: str, *, query: bool) -> NDArray[np.float32]:
+    def _encode(self, texts: Sequence[str], role: Literal["document", "query"], prompt: str) -> NDArray[np.float32]:
         if not texts:
             return np.empty((0, self.settings.dimensions), dtype=np.float32)
-        role: Literal["document", "query"] = "query" if query else "document"
         if role not in self._encoders:
             unit = self.settings.similarity == "cosine"
             self._encoders[role] = Encoder(self.model, role=role, prompt=prompt, unit=unit)
         with uncalibrated(self.model):
             return self._encoders[role].encode(texts)
 
-    def _parts(self, query: NDArray[np.float32], hits: Sequence[Hit]) -> list[str | None]:
-        """For each document the part of it that is most like the query."""
-        if not hits:
-            return []
+    def _parts(self, query: NDArray[np.float32], hits: Sequence[Hit], wanted: bool) -> Sequence[str | None]:
+        """For each document the part of it that is most like the query, where that is wanted."""
+        if not hits or not wanted:
+            return [None] * len(hits)
         size = min(_PART_TOKENS, room_for_text(self.model, self.settings.document_prompt))
-        pieces = [
-            [] if hit.text is None else [piece for piece in windows(self.model, hit.text, size) if piece.strip()]
-            for hit in hits
-        ]
-        pieces = [of_document[:_MOST_PARTS] for of_document in pieces]
-        vectors = self._encode(list(itertools.chain(*pieces)), self.settings.document_prompt, query=False)
+        cut = [windows(self.model, hit.text or "", size) for hit in hits]
+        pieces = [[piece for piece in of_document if piece.strip()][:_MOST_PARTS] for of_document in cut]
+        vectors = self._encode(list(itertools.chain(*pieces)), "document", self.settings.document_prompt)
         scores = np.split(vectors @ query, np.cumsum([len(of_document) for of_document in pieces])[:-1])
         return [
             of_document[int(alike.argmax())].strip() if of_document else None

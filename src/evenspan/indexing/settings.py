@@ -12,68 +12,49 @@ from evenspan.identity import ModelIdentity, vectors_digest
 from evenspan.models.reading import document_prompt, query_prompt
 
 NO_CALIBRATION = "none"
+Prompts = tuple[str | None, str | None]  # for documents and for queries; None for the model's own
 # What may differ between two runs into one index: where the model lay, and how queries are asked.
 _FREE = ("model", "revision", "query_prompt")
 
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """Stored with an index; a run whose settings differ is refused.
+    """Stored with an index; a run whose settings differ is refused."""
 
-    Args:
-        model: its folder or its name on the hub.
-        revision: its commit on the hub, if it came from there.
-        weights: a digest of its weights and of what is done with them.
-        calibration: the calibration as a string, `none` for the plain model.
-        document_prompt: in front of documents.
-        query_prompt: in front of queries.
-        max_tokens: where documents are cut off.
-        dimensions: of the vectors.
-        similarity: `cosine` (vectors have length 1) or `dot`.
-        dtype: of the weights.
-        text: whether texts are kept.
-    """
-
-    model: str
-    revision: str | None
-    weights: str
-    calibration: str
+    model: str  # its folder or its name on the hub
+    revision: str | None  # its commit on the hub, if it came from there
+    weights: str  # a digest of them and of what is done with them
+    calibration: str  # `none` for the plain model
     document_prompt: str
     query_prompt: str
-    max_tokens: int | None
+    max_tokens: int | None  # where documents are cut off
     dimensions: int
-    similarity: str
-    dtype: str
-    text: bool
+    similarity: str  # `cosine` (vectors have length 1) or `dot`
+    dtype: str  # of the weights
+    text: bool  # whether texts are kept
 
     @classmethod
     def of(
-        cls,
-        model: SentenceTransformer,
-        name: str,
-        calibration: str,
-        *,
-        document_prefix: str | None = None,
-        query_prefix: str | None = None,
-        keep_text: bool = True,
+        cls, model: SentenceTransformer, name: str, calibration: str, prompts: Prompts = (None, None), text: bool = True
     ) -> IndexSettings:
         """The settings of an index that a model makes as it is now."""
         similarity = str(model.similarity_fn_name)
         if similarity not in ("cosine", "dot"):
             raise ValueError(f"The model compares by {similarity!r}; an index knows cosine and dot.")
         identity = ModelIdentity.of(model)
+        document, query = prompts
         return cls(
             model=name,
             revision=identity.revision,
             weights=vectors_digest(model, identity.weights),
             calibration=calibration,
-            document_prompt=document_prompt(model) if document_prefix is None else document_prefix,
-            query_prompt=query_prompt(model) if query_prefix is None else query_prefix,
+            document_prompt=document_prompt(model) if document is None else document,
+            query_prompt=query_prompt(model) if query is None else query,
             max_tokens=identity.max_tokens,
             dimensions=model.truncate_dim or model.get_embedding_dimension() or 0,
             similarity=similarity,
             dtype=identity.dtype,
-            text=keep_text,
+            text=text,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,20 +73,15 @@ class IndexSettings:
 
     def check_same(self, stored: IndexSettings, location: str) -> None:
         """Refuse to mix vectors of two kinds in one index, with both settings side by side."""
-        names = [field.name for field in fields(self)]
-        if all(getattr(self, name) == getattr(stored, name) for name in names if name not in _FREE):
+        now, before = self.to_dict(), stored.to_dict()
+        different = [name for name in now if now[name] != before[name]]
+        if set(different) <= set(_FREE):
             return
-        different = [name for name in names if getattr(self, name) != getattr(stored, name)]
-        pairs = {name: (_short(getattr(stored, name)), _short(getattr(self, name))) for name in different}
-        width = max(len("the index has"), *(len(pair[0]) for pair in pairs.values()))
-        lines = [f"  {'':16} {'the index has':{width}}  this run has"]
-        lines += [f"  {name:16} {before:{width}}  {now}" for name, (before, now) in pairs.items()]
+        rows = [("", "the index has", "this run has")]
+        rows += [(name, str(before[name])[:60], str(now[name])[:60]) for name in different]
+        width = max(len(row[1]) for row in rows)
         raise ValueError(
             f"{location} was made with other settings, and vectors of two kinds cannot be compared:\n"
-            + "\n".join(lines)
+            + "\n".join(f"  {name:16} {stored_value:{width}}  {value}" for name, stored_value, value in rows)
             + "\nUse another store, or --replace (replace=True) to start this one over."
         )
-
-
-def _short(value: Any) -> str:
-    return value[:60] if isinstance(value, str) else str(value)

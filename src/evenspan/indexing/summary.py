@@ -1,10 +1,34 @@
-"""What a run did."""
+"""How far a run is, and what it did in the end."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+
+from evenspan.indexing.plan import Shard
+from evenspan.progress import ProgressBar
+
+
+class IndexProgress(ProgressBar):
+    """A progress bar over the bytes of a source, and the counts of what was committed."""
+
+    def __init__(self, size: int | None, *, shown: bool) -> None:
+        super().__init__("Indexing documents", size or None, shown=shown)  # a pipe has a size of 0
+        self.documents = self.replaced = self.tokens = self.truncated = 0
+        self.began = time.perf_counter()
+
+    def committed(self, shard: Shard, max_tokens: int) -> None:
+        """Count a shard that is safe."""
+        self.documents += len(shard.entries)
+        self.replaced += sum(entry.replaces for entry in shard.entries)
+        self.tokens += shard.read
+        self.truncated += sum(entry.tokens > max_tokens for entry in shard.entries)
+        seconds = max(time.perf_counter() - self.began, 1e-9)
+        rates = f"{self.documents / seconds:,.0f} documents/s, {self.tokens / seconds:,.0f} tokens/s"
+        self.note = f"{self.documents:,} documents, {rates}"
+        self.advance(max(0, shard.position - self.done))
 
 
 @dataclass(frozen=True)
@@ -41,9 +65,7 @@ class IndexSummary:
         rate = max(self.encoding_seconds, 1e-9)
         lines = [
             f"{self.store}: {self.total:,} documents",
-            f"  added      {self.added:,}",
-            f"  replaced   {self.replaced:,}",
-            f"  unchanged  {self.unchanged:,}",
+            *(f"  {name:10} {getattr(self, name):,}" for name in ("added", "replaced", "unchanged")),
             f"  tokens     {self.tokens:,} ({self.truncated:,} documents truncated)",
             f"  skipped    {self.skipped:,}" + (f", see {self.rejects}" if self.rejects else ""),
             *(f"    {reason}: {count:,}" for reason, count in sorted(self.rejected.items())),

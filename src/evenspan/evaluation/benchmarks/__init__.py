@@ -33,34 +33,24 @@ def load_benchmark(name_or_path: str | os.PathLike[str], *, limit: int | None = 
     Example:
         >>> load_benchmark("posir", language="deu-Latn", corpus_language="eng-Latn")  # doctest: +SKIP
     """
-    name = os.fspath(name_or_path)
-    loader: Callable[..., Benchmark]
+    name, path = os.fspath(name_or_path), Path(name_or_path)
     if name in SOURCES:
         module, function = SOURCES[name]
-        loader = getattr(import_module(f"evenspan.evaluation.benchmarks.{module}"), function)
-        benchmark = _call(loader, name, options)
-    elif Path(name).is_dir() and not _squad_files(Path(name)):
-        from evenspan.evaluation.benchmarks.directory import load_directory
-
-        benchmark = _call(load_directory, name, options, Path(name))
-    elif Path(name).exists():
-        from evenspan.evaluation.benchmarks.squad import load_squad_files
-
-        benchmark = _call(load_squad_files, name, options, Path(name))
+    elif path.is_dir() and not _squad_files(path):
+        module, function = "directory", "load_directory"
+    elif path.exists():
+        module, function = "squad", "load_squad_files"
     else:
         raise ValueError(
             f"There is no benchmark {name!r}: give a folder, a file in SQuAD format, or one of {', '.join(SOURCES)}."
         )
-    return benchmark.limited(limit)
-
-
-def _call(loader: Callable[..., Benchmark], name: str, options: dict[str, Any], *arguments: Any) -> Benchmark:
-    """Load with options that the source has; the error for another one names those."""
+    loader: Callable[..., Benchmark] = getattr(import_module(f"{__name__}.{module}"), function)
+    arguments = () if name in SOURCES else (path,)
     known = list(inspect.signature(loader).parameters)[len(arguments) :]
-    unknown = [option for option in options if option not in known]
-    if unknown:
-        raise ValueError(f"The benchmark {name!r} has no option {unknown[0]!r}; it has {', '.join(known)}.")
-    return loader(*arguments, **options)
+    unknown = next((option for option in options if option not in known), None)
+    if unknown is not None:
+        raise ValueError(f"The benchmark {name!r} has no option {unknown!r}; it has {', '.join(known)}.")
+    return loader(*arguments, **options).limited(limit)
 
 
 def _squad_files(path: Path) -> bool:

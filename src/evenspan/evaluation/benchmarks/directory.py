@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark, Collection, Query, thirds
-from evenspan.evaluation.benchmarks.files import BenchmarkError, find, read_jsonl, read_qrels, read_tags
+from evenspan.evaluation.benchmarks.files import BenchmarkError, find, read_entries, read_relevance, read_tags
 
 
 def load_directory(path: Path, title: bool = False) -> Benchmark:
@@ -23,13 +23,13 @@ def load_directory(path: Path, title: bool = False) -> Benchmark:
     """
     corpus: dict[str, str] = {}
     titled: dict[str, str] = {}
-    for _, entry in _unique(find(path / "corpus.jsonl"), "document"):
-        corpus[entry["_id"]] = entry["text"]
+    for _, document in read_entries(find(path / "corpus.jsonl"), "document"):
+        corpus[document["_id"]] = document["text"]
         if title:
-            titled[entry["_id"]] = f"{entry.get('title') or ''} {entry['text']}".strip()
+            titled[document["_id"]] = f"{document.get('title') or ''} {document['text']}".strip()
     file = find(path / "queries.jsonl")
-    asked = {entry["_id"]: (number, entry) for number, entry in _unique(file, "query")}
-    relevance = _relevance(find(path / "qrels" / "test.tsv", path / "qrels.tsv"), corpus, asked)
+    asked = {entry["_id"]: (number, entry) for number, entry in read_entries(file, "query")}
+    relevance = read_relevance(find(path / "qrels" / "test.tsv", path / "qrels.tsv"), corpus, asked)
     queries = tuple(
         _query(file, number, entry, [len(corpus[document]) for document in relevance[query]])
         for query, (number, entry) in asked.items()
@@ -43,62 +43,24 @@ def load_directory(path: Path, title: bool = False) -> Benchmark:
     return Benchmark(name, (collection,), groups, options={"source": "directory", "path": str(path), "title": title})
 
 
-def _relevance(file: Path, corpus: Container[str], asked: Container[str]) -> dict[str, dict[str, int]]:
-    """Relevant documents by query, all of them known."""
-    relevance: dict[str, dict[str, int]] = {}
-    for number, query, document, score in read_qrels(file):
-        if document not in corpus:
-            raise BenchmarkError(file, number, f"document {document!r} is not in corpus.jsonl")
-        if score > 0 and query not in asked:
-            raise BenchmarkError(file, number, f"query {query!r} is not in queries.jsonl")
-        if score > 0:
-            relevance.setdefault(query, {})[document] = score
-    return relevance
-
-
-def _unique(file: Path, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and object of every line; an id that comes a second time is an error."""
-    seen: set[str] = set()
-    for number, entry in read_jsonl(file, "_id", "text"):
-        if entry["_id"] in seen:
-            raise BenchmarkError(file, number, f"{kind} id {entry['_id']!r} appears a second time")
-        seen.add(entry["_id"])
-        yield number, entry
-
-
 def _query(path: Path, number: int, entry: dict[str, Any], lengths: list[int]) -> Query:
     """A query with its position; `lengths` are those of its relevant documents, one of which the span is in."""
-    span, tags = entry.get("pos_char_span"), entry.get("span_class")
+    span, tags, declared = (entry.get(name) for name in ("pos_char_span", "span_class", "pos_char_length"))
+    wrong = partial(BenchmarkError, path, number)
     position = None
     groups: tuple[str, ...] = ()
     if span is not None:
         if not (isinstance(span, list) and len(span) == 2 and all(isinstance(place, int) for place in span)):
-            raise BenchmarkError(path, number, f"pos_char_span must be [start, end], not {span!r}")
-        start, end = span
-        length = _length(path, number, entry, lengths)
+            raise wrong(f"pos_char_span must be [start, end], not {span!r}")
+        if declared is not None and declared not in lengths:
+            raise wrong(f"pos_char_length is {declared}, but its documents have {lengths} characters")
+        if declared is None and len(set(lengths)) > 1:
+            raise wrong("several relevant documents: pos_char_length must say which one the span is in")
+        (start, end), length = span, int(lengths[0] if declared is None else declared)
         if not 0 <= start <= end <= length:
-            raise BenchmarkError(
-                path, number, f"span [{start}, {end}) lies outside its document of {length} characters"
-            )
+            raise wrong(f"span [{start}, {end}) lies outside its document of {length} characters")
         position = (start + end) / 2 / max(length, 1)
         groups = thirds(start, end, length)
     if tags:
-        named = read_tags(tags)
-        if named is None:
-            raise BenchmarkError(path, number, f"span_class {tags!r} is none of {', '.join(POSITIONS)}")
-        groups = named
+        groups = read_tags(path, number, tags)
     return Query(entry["_id"], entry["text"], groups, position, entry.get("pos_token_length"))
-
-
-def _length(path: Path, number: int, entry: dict[str, Any], lengths: list[int]) -> int:
-    """Characters of the document that a span is in."""
-    declared = entry.get("pos_char_length")
-    if declared is not None and declared not in lengths:
-        raise BenchmarkError(
-            path, number, f"pos_char_length is {declared}, but its documents have {lengths} characters"
-        )
-    if declared is None and len(set(lengths)) > 1:
-        raise BenchmarkError(
-            path, number, "several relevant documents: pos_char_length must say which one the span is in"
-        )
-    return int(declared if declared is not None else lengths[0])

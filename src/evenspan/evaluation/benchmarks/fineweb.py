@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark, Collection, Query
 from evenspan.evaluation.benchmarks.files import read_tags
@@ -25,32 +24,22 @@ def load_fineweb_posq(path: str | Path | None = None, tiny: bool = False) -> Ben
     passages = sorted({row["content"] for row in rows})
     number = {passage: f"d{index}" for index, passage in enumerate(passages)}
     asked = {row["question"]: row for row in rows if row["question"]}  # the last one wins
-    tagged = {question: _tags(row["span_class"]) for question, row in asked.items()}
+    tagged = {question: read_tags(REPOSITORY, None, row["span_class"] or []) for question, row in asked.items()}
     if tiny:
         tagged = _tiny(tagged)
     queries, relevance = [], {}
     for index, (question, tags) in enumerate(tagged.items()):
         queries.append(Query(f"q{index}", question, tags))
         relevance[f"q{index}"] = {number[asked[question]["content"]]: 1}
-    corpus = {number[passage]: passage for passage in passages}
     name = "fineweb-posq-tiny" if tiny else "fineweb-posq"
-    collection = Collection(name, corpus, tuple(queries), relevance)
+    collection = Collection(name, dict(zip(number.values(), passages, strict=True)), tuple(queries), relevance)
     return Benchmark(name, (collection,), POSITIONS, options={"source": REPOSITORY, "tiny": tiny})
-
-
-def _tags(span_class: Any) -> tuple[str, ...]:
-    named = read_tags(span_class or [])
-    if named is None:
-        raise ValueError(f"{REPOSITORY}: unknown span_class {span_class!r}.")
-    return named
 
 
 def _tiny(tagged: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     questions = list(tagged)
     random.Random(TINY_SEED).shuffle(questions)  # noqa: S311 - a sample, not a secret
-    chosen = {
-        question
-        for name in POSITIONS
-        for question in [question for question in questions if name in tagged[question]][:TINY_QUERIES]
-    }
+    chosen: set[str] = set()
+    for name in POSITIONS:
+        chosen.update([question for question in questions if name in tagged[question]][:TINY_QUERIES])
     return {question: tags for question, tags in tagged.items() if question in chosen}

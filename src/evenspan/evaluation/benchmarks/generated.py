@@ -6,25 +6,16 @@ paragraphs rotated, so a difference between the groups is position and nothing e
 
 from __future__ import annotations
 
+import json
 import math
 import random
-from dataclasses import dataclass
-from typing import Literal
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
 
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark, Collection, Query
-from evenspan.evaluation.benchmarks.phrases import (
-    BETWEEN,
-    FACTS,
-    FIRST_NAMES,
-    LAST_NAMES,
-    MATERIALS,
-    MONTHS,
-    PLACE_ENDS,
-    PLACE_STARTS,
-    THINGS,
-    TYPES,
-)
 
+# Names, facts in many phrasings with the questions that ask for them, and sentences in between.
+PHRASES: dict[str, Any] = json.loads((files(__package__) / "phrases.json").read_text(encoding="utf-8"))
 PARAGRAPH_TOKENS = 85  # at least, in the usual word-piece vocabularies
 TOKENS_PER_WORD, TOKENS_OF_NAMES = 1.18, 13.94  # invented names make more tokens, a few times in each paragraph
 MOST_PARAGRAPHS = 6  # longer documents have longer paragraphs: one vector cannot hold any number of subjects
@@ -32,10 +23,9 @@ QUESTIONS = 2  # for each document, on two facts of one paragraph
 SHORTEST, LONGEST = 512, 8192
 
 
-@dataclass(frozen=True)
-class _Paragraph:
+class _Paragraph(NamedTuple):
     text: str
-    questions: tuple[str, ...]
+    questions: list[str]
 
 
 def load_generated(
@@ -81,37 +71,36 @@ def load_generated(
 
 def _subjects(count: int, pick: random.Random) -> list[tuple[str, str]]:
     """Places and types, no pair twice; every place has several types and every type many places, so all are confusable."""
-    needed = math.ceil(count / (len(TYPES) * 0.6))
-    places = [start + end for start in PLACE_STARTS for end in PLACE_ENDS]
+    types = PHRASES["types"]
+    needed = math.ceil(count / (len(types) * 0.6))
+    places = [start + end for start in PHRASES["place_starts"] for end in PHRASES["place_ends"]]
     if needed > len(places):
         raise ValueError(
             f"There are not enough names for {count:,} paragraphs: ask for fewer documents or shorter ones "
-            f"(up to {len(places) * len(TYPES) * 0.6:,.0f} paragraphs)."
+            f"(up to {len(places) * len(types) * 0.6:,.0f} paragraphs)."
         )
     chosen = pick.sample(places, max(needed, 8))
-    return pick.sample([(place, kind) for place in chosen for kind in TYPES], count)
+    return pick.sample([(place, kind) for place in chosen for kind in types], count)
 
 
 def _paragraph(place: str, kind: str, words: float, pick: random.Random, used: set[str]) -> _Paragraph:
     """Some facts on one subject among sentences that answer no question and were not `used` before."""
-    facts = pick.sample(sorted(FACTS), QUESTIONS)
+    facts = [PHRASES["facts"][fact] for fact in pick.sample(sorted(PHRASES["facts"]), QUESTIONS)]
     name = f"the {place} {kind}"
-    known = [_fill(pick.choice(FACTS[fact][0]), pick, name=name, place=place, type=kind) for fact in facts]
+    known = [_fill(pick.choice(fact["phrasings"]), pick, name=name, place=place, type=kind) for fact in facts]
     sentences = [known[0]]
     length = sum(len(sentence.split()) for sentence in known)
     between: list[str] = []
     while length < words:
-        between = between or pick.sample(BETWEEN, len(BETWEEN))
+        between = between or pick.sample(PHRASES["between"], len(PHRASES["between"]))
         template = between.pop()
-        sentence = _fill(template, pick, type=kind)
-        while sentence in used:
-            sentence = _fill(template, pick, type=kind)
+        while (sentence := _fill(template, pick, type=kind)) in used:
+            pass
         used.add(sentence)
         sentences.append(sentence)
-        length += len(sentences[-1].split())
+        length += len(sentence.split())
     sentences.insert(pick.randrange(1, len(sentences) + 1), known[1])
-    questions = tuple(pick.choice(FACTS[fact][1]).replace("{name}", name) for fact in facts)
-    return _Paragraph(" ".join(sentences), questions)
+    return _Paragraph(" ".join(sentences), [pick.choice(fact["questions"]).replace("{name}", name) for fact in facts])
 
 
 def _fill(template: str, pick: random.Random, **known: str) -> str:
@@ -120,13 +109,13 @@ def _fill(template: str, pick: random.Random, **known: str) -> str:
     values = {
         **known,
         "Name": name[:1].upper() + name[1:],
-        "person": f"{pick.choice(FIRST_NAMES)} {pick.choice(LAST_NAMES)}",
+        "person": f"{pick.choice(PHRASES['first_names'])} {pick.choice(PHRASES['last_names'])}",
         "year": str(pick.randrange(1605, 1995)),
         "number": f"{pick.randrange(11, 990) * 10:,}",
         "small": str(pick.randrange(14, 97)),
-        "material": pick.choice(MATERIALS),
-        "thing": pick.choice(THINGS),
-        "month": pick.choice(MONTHS),
+        "material": pick.choice(PHRASES["materials"]),
+        "thing": pick.choice(PHRASES["things"]),
+        "month": pick.choice(PHRASES["months"]),
     }
     sentence = template.format(**values)
     return sentence[:1].upper() + sentence[1:]
@@ -139,13 +128,11 @@ def _collection(name: str, made: list[list[_Paragraph]], asked: list[int], place
     relevance: dict[str, dict[str, int]] = {}
     for number, (paragraphs, place, position) in enumerate(zip(made, asked, placed, strict=True)):
         target = {"beginning": 0, "middle": len(paragraphs) // 2, "end": len(paragraphs) - 1}[position]
-        shift = place - target
-        rotated = [paragraphs[(index + shift) % len(paragraphs)].text for index in range(len(paragraphs))]
-        text = "\n\n".join(rotated)
-        start = len("\n\n".join(rotated[:target])) + (2 if target else 0)
-        middle = (start + len(rotated[target]) / 2) / len(text)
+        rotated = [paragraphs[(index + place - target) % len(paragraphs)].text for index in range(len(paragraphs))]
         document = f"d{number:05}"
-        corpus[document] = text
+        corpus[document] = "\n\n".join(rotated)
+        start = sum(len(paragraph) + 2 for paragraph in rotated[:target])
+        middle = (start + len(rotated[target]) / 2) / len(corpus[document])
         for part, question in enumerate(paragraphs[place].questions):
             queries.append(Query(f"q{number:05}-{part}", question, (position,), middle))
             relevance[queries[-1].id] = {document: 1}

@@ -14,12 +14,7 @@ def read_split(
 ) -> list[dict[str, Any]]:
     """The rows of one split of a data set, read with `datasets`, which shows its progress.
 
-    Args:
-        repository: name of the data set on the hub.
-        split: of the data set.
-        columns: the columns to read; the error for a missing one names those there are.
-        config: of the data set, where it has several.
-        path: a local copy in the hub's own layout; None to take it from the hub or its cache.
+    `path` is a local copy in the hub's own layout; None to take it from the hub or its cache.
     """
     require_extra("eval", f"The benchmark {repository}", "datasets")
     import datasets
@@ -29,22 +24,27 @@ def read_split(
         table = datasets.load_dataset(str(path or repository), config, split=split)
     except (ConnectionError, FileNotFoundError, datasets.exceptions.DatasetNotFoundError) as error:
         raise OSError(how_to_provide(repository, path)) from error
-    _check_columns(f"{path or repository}, split {split!r}", columns, table.column_names)
-    rows: list[dict[str, Any]] = table.select_columns(list(columns)).to_list()
-    return rows
+    check_known(columns, table.column_names, f"{path or repository}, split {split!r}: column", " is missing")
+    return list(table.select_columns(list(columns)).to_list())
 
 
-def read_parquet(
-    repository: str, file: str, columns: Sequence[str], path: str | Path | None = None
-) -> list[dict[str, Any]]:
+def read_parquet(repository: str, file: str, columns: Sequence[str], path: str | Path | None) -> list[dict[str, Any]]:
     """The rows of one Parquet file of a data set, which is downloaded if need be."""
     require_extra("eval", f"The benchmark {repository}", "pyarrow")
     import pyarrow.parquet
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    table = pyarrow.parquet.read_table(_file(repository, file, path))
-    _check_columns(file, columns, table.column_names)
-    rows: list[dict[str, Any]] = table.select(list(columns)).to_pylist()
-    return rows
+    _check_copy(repository, path)
+    if path is not None and not Path(path, file).is_file():
+        raise FileNotFoundError(f"The copy of {repository} at {path} has no {file}.")
+    try:
+        local = hf_hub_download(repository, file, repo_type="dataset") if path is None else Path(path, file)
+    except (LocalEntryNotFoundError, HfHubHTTPError) as error:
+        raise OSError(how_to_provide(repository, path)) from error
+    table = pyarrow.parquet.read_table(local)
+    check_known(columns, table.column_names, f"{file}: column", " is missing")
+    return list(table.select(list(columns)).to_pylist())
 
 
 def named(names: Sequence[str] | str | None) -> list[str]:
@@ -52,26 +52,11 @@ def named(names: Sequence[str] | str | None) -> list[str]:
     return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names or ())
 
 
-def _check_columns(where: str, columns: Sequence[str], present: Sequence[str]) -> None:
-    missing = [column for column in columns if column not in present]
-    if missing:
-        raise ValueError(f"{where}: column {missing[0]!r} is missing; there are {', '.join(present)}.")
-
-
-def _file(repository: str, file: str, path: str | Path | None) -> Path:
-    _check_copy(repository, path)
-    if path is not None:
-        copy = Path(path, file)
-        if not copy.is_file():
-            raise FileNotFoundError(f"The copy of {repository} at {path} has no {file}.")
-        return copy
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(repository, file, repo_type="dataset"))
-    except (LocalEntryNotFoundError, HfHubHTTPError) as error:
-        raise OSError(how_to_provide(repository, path)) from error
+def check_known(names: Sequence[str], known: Sequence[str], kind: str, rest: str = "") -> None:
+    """Refuse the first name that is not known; the error lists those that are."""
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{kind} {name!r}{rest}; there are {', '.join(known)}.")
 
 
 def _check_copy(repository: str, path: str | Path | None) -> None:

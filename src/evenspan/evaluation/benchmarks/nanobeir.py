@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evenspan.evaluation.benchmark import Benchmark, Collection, Query
-from evenspan.evaluation.benchmarks.hub import named, read_split
+from evenspan.evaluation.benchmarks.hub import check_known, named, read_split
 
 REPOSITORY = "sentence-transformers/NanoBEIR-en"
 SETS = (
@@ -21,10 +21,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[.!?…][\"'”’)\]])\s+|(?<
 
 
 def load_nanobeir(
-    sets: Sequence[str] | str | None = None,
-    shuffled: bool = False,
-    seed: int = 42,
-    path: str | Path | None = None,
+    sets: Sequence[str] | str | None = None, shuffled: bool = False, seed: int = 42, path: str | Path | None = None
 ) -> Benchmark:
     """The 13 sets, plain or with the sentences of each document in random order.
 
@@ -35,9 +32,7 @@ def load_nanobeir(
         path: a local copy of the data set in the hub's own layout.
     """
     chosen = named(sets) or list(SETS)
-    unknown = [name for name in chosen if name not in SETS]
-    if unknown:
-        raise ValueError(f"NanoBEIR has no set {unknown[0]!r}; there are {', '.join(SETS)}.")
+    check_known(chosen, SETS, "NanoBEIR has no set")
     collections = tuple(_collection(name, shuffled, seed, path) for name in chosen)
     options = {"source": REPOSITORY, "sets": chosen, "shuffled": shuffled}
     if shuffled:

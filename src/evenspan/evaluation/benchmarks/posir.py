@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evenspan.evaluation.benchmark import Benchmark, Collection, Query
-from evenspan.evaluation.benchmarks.hub import how_to_provide, named, read_parquet
+from evenspan.evaluation.benchmarks.hub import check_known, how_to_provide, named, read_parquet
 
 REPOSITORY = "infgrad/PosIR-Benchmark-v1"
 LANGUAGES = (
@@ -33,15 +33,11 @@ def load_posir(
         path: a local copy of the data set in the hub's own layout.
     """
     corpus_language = corpus_language or language
-    for given in (language, corpus_language):
-        if given not in LANGUAGES:
-            raise ValueError(f"PosIR has no language {given!r}; there are {', '.join(LANGUAGES)}.")
+    check_known((language, corpus_language), LANGUAGES, "PosIR has no language")
     chosen = named(domains)
     if not chosen or path is not None:  # named domains of the hub need no listing, which the cache does not have
         there = _domains(language, path)
-        unknown = [name for name in chosen if name not in there]
-        if unknown:
-            raise ValueError(f"PosIR has no domain {unknown[0]!r} in {language}; there are {', '.join(there)}.")
+        check_known(chosen, there, "PosIR has no domain", f" in {language}")
         chosen = chosen or there
     collections = tuple(_collection(domain, language, corpus_language, path) for domain in chosen)
     name = f"posir-{language}" if language == corpus_language else f"posir-{language}-to-{corpus_language}"
@@ -51,10 +47,7 @@ def load_posir(
 
 def bin_of(position: float) -> int:
     """The bin of a relative position: 20 of equal width, closed on the right, the first on both sides."""
-    for place in range(BINS):
-        if position <= (place + 1) / BINS:
-            return place
-    return BINS - 1
+    return next((place for place in range(BINS) if position <= (place + 1) / BINS), BINS - 1)
 
 
 def _domains(language: str, path: str | Path | None) -> list[str]:
@@ -77,20 +70,15 @@ def _collection(domain: str, language: str, corpus_language: str, path: str | Pa
     def read(file: str, *columns: str) -> list[dict[str, Any]]:
         return read_parquet(REPOSITORY, file, columns, path)
 
-    queries = read(f"{language}/{domain}/queries.parquet", *QUERY_COLUMNS)
+    evidence = ("pos_char_span", "pos_char_length", "pos_token_length")
+    queries = read(f"{language}/{domain}/queries.parquet", "_id", "text", *evidence)
     corpus = read(f"{corpus_language}/{domain}/corpus.parquet", "_id", "text")
-    qrels = read(f"{language}/{domain}/qrels/test.parquet", "query-id", "corpus-id", "score")
     relevance: dict[str, dict[str, int]] = {}
-    for row in qrels:
+    for row in read(f"{language}/{domain}/qrels/test.parquet", "query-id", "corpus-id", "score"):
         if row["score"] > 0:
             relevance.setdefault(str(row["query-id"]), {})[str(row["corpus-id"])] = int(row["score"])
-    documents = {str(row["_id"]): row["text"] for row in corpus}
-    return Collection(
-        domain, documents, tuple(_query(row) for row in queries if str(row["_id"]) in relevance), relevance
-    )
-
-
-QUERY_COLUMNS = ("_id", "text", "pos_char_span", "pos_char_length", "pos_token_length")
+    answered = tuple(_query(row) for row in queries if str(row["_id"]) in relevance)
+    return Collection(domain, {str(row["_id"]): row["text"] for row in corpus}, answered, relevance)
 
 
 def _query(row: dict[str, Any]) -> Query:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ from evenspan.evaluation.methods import words as words_of
 
 REPOSITORY = "rajpurkar/squad_v2"
 # Inclusive at both ends, so an answer at 100 counts in two groups.
-BINS = ((0, 100), (100, 200), (200, 300), (300, 400), (400, 500), (500, 3120))
+_EDGES = (0, 100, 200, 300, 400, 500, 3120)
+BINS = {f"{low}-{high}": range(low, high + 1) for low, high in itertools.pairwise(_EDGES)}
 
 
 def load_squad_posq(path: str | Path | None = None) -> Benchmark:
@@ -27,13 +29,12 @@ def load_squad_posq(path: str | Path | None = None) -> Benchmark:
     for row in rows:
         starts = row["answers"]["answer_start"]
         if starts:
-            groups = tuple(_bin_name(low, high) for low, high in BINS if low <= starts[0] <= high)
+            groups = tuple(name for name, places in BINS.items() if starts[0] in places)
             position = min(1.0, starts[0] / max(1, len(row["context"])))
             queries.append(Query(row["id"], row["question"], groups, position))
             relevance[row["id"]] = {number[row["context"]]: 1}
     collection = Collection("squad-posq", dict(zip(number.values(), contexts, strict=True)), tuple(queries), relevance)
-    names = tuple(_bin_name(low, high) for low, high in BINS)
-    return Benchmark("squad-posq", (collection,), names, options={"source": REPOSITORY})
+    return Benchmark("squad-posq", (collection,), tuple(BINS), options={"source": REPOSITORY})
 
 
 def load_squad_files(path: Path, words: int = 750) -> Benchmark:
@@ -64,9 +65,8 @@ def load_squad_files(path: Path, words: int = 750) -> Benchmark:
     if not queries:
         raise BenchmarkError(path, None, "no question with an answer in any article")
     collection = Collection(path.stem, corpus, tuple(queries), relevance)
-    return Benchmark(
-        path.stem, (collection,), POSITIONS, options={"source": "squad-files", "path": str(path), "words": words}
-    )
+    options = {"source": "squad-files", "path": str(path), "words": words}
+    return Benchmark(path.stem, (collection,), POSITIONS, options=options)
 
 
 Question = tuple[str, str, int, int]
@@ -83,14 +83,10 @@ def _documents(file: Path, words: int) -> Iterator[tuple[str, list[Question]]]:
         text = ""
         questions: list[Question] = []
         for paragraph in _get(file, article, "paragraphs", list, f"article {number}"):
-            if text:
-                text += "\n\n"
+            text += "\n\n" if text else ""
             context = _get(file, paragraph, "context", str, f"a paragraph of article {number}")
             entries = _get(file, paragraph, "qas", list, f"a paragraph of article {number}")
-            questions += [
-                (name, asked, len(text) + start, len(text) + end)
-                for name, asked, start, end in _questions(file, entries, context)
-            ]
+            questions += _questions(file, entries, context, len(text))
             text += context
             if len(words_of(text)) >= words:
                 yield text, questions
@@ -99,8 +95,8 @@ def _documents(file: Path, words: int) -> Iterator[tuple[str, list[Question]]]:
             yield text, questions
 
 
-def _questions(file: Path, entries: list[Any], context: str) -> Iterator[Question]:
-    """The questions of a paragraph that have an answer, and the span of the first one in it."""
+def _questions(file: Path, entries: list[Any], context: str, before: int) -> Iterator[Question]:
+    """Questions with an answer and its span in the document, of which `before` characters precede this paragraph."""
     for number, entry in enumerate(entries, start=1):
         if isinstance(entry, dict) and isinstance(entry.get("id"), int):
             entry["id"] = str(entry["id"])
@@ -112,10 +108,9 @@ def _questions(file: Path, entries: list[Any], context: str) -> Iterator[Questio
         start = _get(file, answer, "answer_start", int, where)
         end = start + len(_get(file, answer, "text", str, where))
         if not 0 <= start <= end <= len(context):
-            raise BenchmarkError(
-                file, None, f"{where}: span [{start}, {end}) lies outside its context of {len(context)}"
-            )
-        yield name, _get(file, entry, "question", str, where), start, end
+            problem = f"{where}: span [{start}, {end}) lies outside its context of {len(context)}"
+            raise BenchmarkError(file, None, problem)
+        yield name, _get(file, entry, "question", str, where), before + start, before + end
 
 
 def _get(file: Path, entry: Any, name: str, kind: type[Value], where: str) -> Value:
@@ -125,7 +120,3 @@ def _get(file: Path, entry: Any, name: str, kind: type[Value], where: str) -> Va
         wanted = {list: "list of ", str: "text ", int: "number "}[kind]
         raise BenchmarkError(file, None, f"not in SQuAD format: {where} has no {wanted}{name!r}")
     return value
-
-
-def _bin_name(low: int, high: int) -> str:
-    return f"{low}-{high}"

@@ -16,14 +16,13 @@ from dataclasses import replace
 from typing import Any
 
 from evenspan.indexing.manifest import Written
-from evenspan.indexing.options import EncodingOptions
-from evenspan.indexing.plan import Shard
-from evenspan.indexing.progress import IndexProgress
+from evenspan.indexing.plan import EncodingOptions, Shard
 from evenspan.indexing.ray.feed import Feed, Handoff, blocks
 from evenspan.indexing.ray.session import data_context, plain_errors, ray_session
 from evenspan.indexing.ray.worker import ShardEncoder
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Store
+from evenspan.indexing.summary import IndexProgress
 
 _FEW_SHARDS = 8  # of so many, no more workers are started than have something to do
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -34,41 +35,33 @@ class Handoff:
     """An actor beside the driver: keeps what the driver has read until it is committed, for whoever asks, and asks again."""
 
     def __init__(self) -> None:
-        self._shards: dict[int, list[Any]] = {}
-        self._begun: dict[int | str, int] = {}
-        self._read: int | None = None
+        self._shards: dict[int, list[Any] | None] = {}
+        self._begun = Counter[int | str]()
         self._changed = asyncio.Condition()
 
-    async def put(self, place: int, shard: list[Any]) -> None:
-        """Take in the shard of a place, as a reference in a list, which Ray does not look up."""
+    async def put(self, place: int, shard: list[Any] | None) -> None:
+        """Take in the shard of a place, as a reference in a list, which Ray does not look up.
+
+        An empty list takes the place of a shard that is committed; None says that there are no more.
+        """
         async with self._changed:
             self._shards[place] = shard
             self._changed.notify_all()
 
-    async def end(self, read: int) -> None:
-        """Say that there are no more than so many shards."""
+    async def get(self, place: int) -> list[Any] | None:
+        """What was put in a place, once it is there."""
         async with self._changed:
-            self._read = read
-            self._changed.notify_all()
-
-    async def drop(self, place: int) -> None:
-        """Forget a shard that is committed."""
-        self._shards[place] = []
+            await self._changed.wait_for(lambda: place in self._shards)
+        return self._shards[place]
 
     async def begin(self, work: int | str) -> int:
         """Count how often a worker has begun with a shard, or with loading the model."""
-        self._begun[work] = self._begun.get(work, 0) + 1
+        self._begun[work] += 1
         return self._begun[work]
 
     async def succeed(self, work: int | str) -> None:
         """Begin to count anew."""
-        self._begun.pop(work, None)
-
-    async def get(self, place: int) -> list[Any] | None:
-        """The shard of a place, once it is there; empty after it was committed, None after the last."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: place in self._shards or place == self._read)
-        return self._shards.get(place)
+        del self._begun[work]
 
 
 def blocks(_: Any, handoff: Any) -> Iterator[Any]:
@@ -88,8 +81,7 @@ class Feed:
 
     def __init__(self, ray: Any, shards: Iterable[Shard], store: Store, handoff: Any) -> None:
         self._ray, self._shards, self._store, self._handoff = ray, shards, store, handoff
-        self._waiting: dict[int, tuple[int, Shard, int]] = {}
-        self._weight = 0
+        self._waiting: dict[int, tuple[int, Shard, int]] = {}  # place, shard and weight by number
         self._changed = threading.Condition()
         self._stopped = False
         self._error: BaseException | None = None
@@ -104,10 +96,9 @@ class Feed:
     def committed(self, number: int) -> None:
         """Let go of a shard, and make room for the next."""
         with self._changed:
-            place, _, weight = self._waiting.pop(number)
-            self._weight -= weight
+            place, _, _ = self._waiting.pop(number)
             self._changed.notify_all()
-        self._handoff.drop.remote(place)
+        self._handoff.put.remote(place, [])
 
     def stop(self) -> None:
         """Read no further."""
@@ -136,22 +127,25 @@ class Feed:
                     columns = shard.columns
                 number = self._store.reserve()
                 packed = pack(number, shard)
-                weight = len(packed) + _DOCUMENT * len(shard.documents)
+                weight = len(packed) + _DOCUMENT * len(shard.entries)
                 if not self._wait(max(0, _WAITING - weight)):
                     break
                 with self._changed:
                     self._waiting[number] = place, shard, weight
-                    self._weight += weight
                 self._ray.get(self._handoff.put.remote(place, [self._ray.put(packed)]))
                 place += 1
         except BaseException as error:
             self._error = error
         finally:
             if not self._stopped:  # else Ray may be gone, and would be started again by this call
-                self._handoff.end.remote(place)
+                self._handoff.put.remote(place, None)
 
-    def _wait(self, weight: int) -> bool:
+    def _wait(self, most: int) -> bool:
         """Wait until no more than that is on its way; whether to go on."""
+
+        def light() -> bool:
+            return self._stopped or sum(weight for _, _, weight in self._waiting.values()) <= most
+
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._weight <= weight)
+            self._changed.wait_for(light)
             return not self._stopped

@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.ipc
 
 from evenspan.indexing.columns import with_vectors
-from evenspan.indexing.options import EncodingOptions
+from evenspan.indexing.plan import EncodingOptions
 from evenspan.indexing.ray.feed import NUMBER, SHARD, TOKENS
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
 from evenspan.indexing.stores.base import ShardWriter

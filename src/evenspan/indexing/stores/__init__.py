@@ -10,13 +10,10 @@ from pathlib import Path
 
 from evenspan.errors import require_extra
 from evenspan.indexing.manifest import MANIFEST, Manifest
-from evenspan.indexing.stores.base import Hit, Store
-
-__all__ = ["Hit", "Store", "locate_store"]
+from evenspan.indexing.stores.base import Store
 
 _POSTGRES = ("postgresql://", "postgres://")
-PARQUET = "parquet:"
-LANCE = "lance:"
+_KINDS = ("parquet", "lance")
 
 
 def locate_store(
@@ -39,11 +36,10 @@ def locate_store(
         raise ValueError(f"The table {table!r} is for PostgreSQL, whose address begins with postgresql://.")
     if "://" in text:
         kind_of_address = text.partition("://")[0]  # and no more of it: it may hold a password
-        raise ValueError(
-            f"There is no store for {kind_of_address}://…: use a folder, parquet:FOLDER, or postgresql://…."
-        )
+        advice = "use a folder, parquet:FOLDER, or postgresql://…"
+        raise ValueError(f"There is no store for {kind_of_address}://…: {advice}.")
     kind, folder = _kind_of(text, replace=replace)
-    if kind == PARQUET:
+    if kind == "parquet":
         require_extra("index", "An index of Parquet files", "pyarrow")
         from evenspan.indexing.stores.parquet import ParquetStore
 
@@ -56,21 +52,17 @@ def locate_store(
 
 def _kind_of(text: str, *, replace: bool) -> tuple[str, Path]:
     """The kind of a store in a folder, and the folder."""
-    kind = next((prefix for prefix in (PARQUET, LANCE) if text.startswith(prefix)), None)
-    folder = Path(text.removeprefix(kind or ""))
-    stored = _stored_kind(folder, replace=replace)
-    if stored is not None and kind not in (None, stored):
-        raise ValueError(f"{folder} holds an index of another kind ({stored.rstrip(':')}): use another folder.")
-    return kind or stored or (PARQUET if folder.suffix == ".parquet" else LANCE), folder
-
-
-def _stored_kind(folder: Path, *, replace: bool) -> str | None:
-    if not (folder / MANIFEST).exists():
-        return None
-    try:
-        with contextlib.closing(Manifest(folder)) as manifest:
-            return {"parquet": PARQUET, "lance": LANCE}.get(manifest.get("store"))
-    except RuntimeError:  # damaged
-        if replace:
-            return None
-        raise
+    kind = next((kind for kind in _KINDS if text.startswith(f"{kind}:")), None)
+    folder = Path(text if kind is None else text.removeprefix(f"{kind}:"))
+    stored = None
+    if (folder / MANIFEST).exists():
+        try:
+            with contextlib.closing(Manifest(folder)) as manifest:
+                stored = manifest.get("store")
+        except RuntimeError:  # damaged
+            if not replace:
+                raise
+    if stored in _KINDS and kind not in (None, stored):
+        raise ValueError(f"{folder} holds an index of another kind ({stored}): use another folder.")
+    named = "parquet" if folder.suffix == ".parquet" else "lance"
+    return kind or (stored if stored in _KINDS else named), folder

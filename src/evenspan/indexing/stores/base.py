@@ -46,6 +46,13 @@ class Store(ABC):
     def settings(self) -> IndexSettings | None:
         """What the index was made with, None if it is new."""
 
+    def made_with(self) -> IndexSettings:
+        """What the index was made with, which has been started."""
+        settings = self.settings()
+        if settings is None:
+            raise RuntimeError(f"{self.location} was not started.")
+        return settings
+
     @abstractmethod
     def start(self, settings: IndexSettings) -> None:
         """Make a new index."""

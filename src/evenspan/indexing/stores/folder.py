@@ -26,20 +26,21 @@ class FolderStore(Store):
     def __init__(self, folder: Path, *, write: bool, replace: bool) -> None:
         self.location = str(folder)
         self.folder = folder = Path(os.path.abspath(folder))  # workers may have another working directory
-        self._lock = None
+        self._lock: sqlite3.Connection | None = None
         self._made: list[Path] = []  # folders that this run has made, the innermost first
         if write:
             self._made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = FolderLock(folder)
-            self._refuse_other_content()
-            if replace:
-                self._clear()
+            self._lock = _lock(folder)
         try:
+            if write:
+                self._refuse_other_content()
+                if replace:
+                    self._remove(*self.content, f"{MANIFEST}*")
             self.manifest = Manifest(folder, read_only=not write)
             if write:
                 if self.manifest.get("settings") is None:  # a run that died before its first shard
-                    self._clear_content()
+                    self._remove(*self.content)
                 self.recover()
         except BaseException:
             self._release()
@@ -81,9 +82,7 @@ class FolderStore(Store):
             return
         self.manifest.close()
         with contextlib.suppress(OSError):  # the error that ended the run is the one to be seen
-            self._clear()
-            for path in self.folder.glob(f"{LOCK}*"):
-                path.unlink()
+            self._remove(*self.content, f"{MANIFEST}*", f"{LOCK}*")
             for folder in self._made:
                 folder.rmdir()
 
@@ -93,7 +92,7 @@ class FolderStore(Store):
 
     def _release(self) -> None:
         if self._lock is not None:
-            self._lock.release()
+            self._lock.close()
             self._lock = None
 
     def _refuse_other_content(self) -> None:
@@ -102,18 +101,11 @@ class FolderStore(Store):
             return
         others = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith(LOCK))
         if others:
-            self._release()
-            raise ValueError(
-                f"{self.folder} holds other files ({', '.join(others[:3])}) and no index: use a new folder."
-            )
+            files = ", ".join(others[:3])
+            raise ValueError(f"{self.folder} holds other files ({files}) and no index: use a new folder.")
 
-    def _clear(self) -> None:
-        self._clear_content()
-        for path in self.folder.glob(f"{MANIFEST}*"):
-            path.unlink()
-
-    def _clear_content(self) -> None:
-        for pattern in self.content:
+    def _remove(self, *patterns: str) -> None:
+        for pattern in patterns:
             for path in self.folder.glob(pattern):
                 if path.is_dir():
                     shutil.rmtree(path)
@@ -121,22 +113,17 @@ class FolderStore(Store):
                     path.unlink()
 
 
-class FolderLock:
-    """Keeps a second run out of a folder; the system lets go of it when the process dies."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            self._database = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None, check_same_thread=False)
-        except sqlite3.Error as error:
-            raise OSError(f"Cannot write to {folder}: {error}.") from error
-        try:
-            self._database.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
-            self._database.close()
-            if "locked" not in str(error):
-                raise OSError(f"Cannot lock {folder}: {error}.") from error
-            raise RuntimeError(f"Another run is writing to {folder}: wait for it, or stop it.") from None
-
-    def release(self) -> None:
-        """Let others in."""
-        self._database.close()
+def _lock(folder: Path) -> sqlite3.Connection:
+    """Keep a second run out of a folder until this is closed; the system lets go of it when the process dies."""
+    try:
+        database = sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise OSError(f"Cannot write to {folder}: {error}.") from error
+    try:
+        database.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        database.close()
+        if "locked" not in str(error):
+            raise OSError(f"Cannot lock {folder}: {error}.") from error
+        raise RuntimeError(f"Another run is writing to {folder}: wait for it, or stop it.") from None
+    return database

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,17 +16,17 @@ import pyarrow
 from numpy.typing import NDArray
 
 from evenspan.indexing.columns import Columns, arrow_type
-from evenspan.indexing.filters import Filter
+from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf, Value
 from evenspan.indexing.manifest import ROWS, Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
 from evenspan.indexing.stores.folder import FolderStore
-from evenspan.indexing.stores.lance_sql import condition
 
 TABLE = "documents"
 _INDEXED_FROM = 20_000  # rows; fewer are scanned in a few milliseconds
 _PROBES = 40  # partitions of the index that a search looks into
 _SPARE = 16  # more results than asked for, to make up for outdated rows
+_DAMAGES = (OSError, RuntimeError, ValueError)  # what reading a damaged table raises
 
 
 def _connect(folder: Path) -> Any:
@@ -41,8 +42,9 @@ class LanceWriter(ShardWriter):
     def write(self, number: int, rows: Any) -> Written:  # noqa: D102
         keys = pyarrow.array(np.arange(rows.num_rows, dtype=np.int64) + number * ROWS)
         table = _connect(self.folder).open_table(TABLE)
-        if table.count_rows(_key_range(number)):  # by a worker that died
-            table.delete(_key_range(number))
+        written = f"key >= {number * ROWS} AND key < {(number + 1) * ROWS}"
+        if table.count_rows(written):  # by a worker that died
+            table.delete(written)
         table.add(_conform(rows.append_column("key", keys), table.schema))
         return Written(number, None, rows.num_rows, 0, "")
 
@@ -52,10 +54,7 @@ class LanceStore(FolderStore):
 
     kind = "lance"
     content = (f"{TABLE}.lance",)
-
-    def __init__(self, folder: Path, *, write: bool, replace: bool) -> None:
-        self._opened: Any = None
-        super().__init__(folder, write=write, replace=replace)
+    _opened: Any = None
 
     @property
     def _table(self) -> Any:
@@ -64,7 +63,7 @@ class LanceStore(FolderStore):
         return self._opened
 
     def start(self, settings: IndexSettings) -> None:  # noqa: D102
-        self._clear_content()
+        self._remove(*self.content)
         self._create(settings, {})
         super().start(settings)
 
@@ -72,7 +71,7 @@ class LanceStore(FolderStore):
         self._table.checkout_latest()  # writers open the table for themselves
         missing = [(name, kind) for name, kind in columns.items() if name not in self._table.schema.names]
         if missing:
-            self._table.add_columns(pyarrow.schema([pyarrow.field(name, arrow_type(kind)) for name, kind in missing]))
+            self._table.add_columns(pyarrow.schema([(name, arrow_type(kind)) for name, kind in missing]))
         super().set_columns(columns)
 
     def recover(self) -> None:
@@ -81,7 +80,7 @@ class LanceStore(FolderStore):
         if settings is None:
             return
         if not self._readable():
-            self._clear_content()
+            self._remove(*self.content)
             self._create(settings, self.columns())
         self._reconcile()
         self.set_columns(self.columns())  # one that was added before its shard was committed is used by it again
@@ -111,8 +110,7 @@ class LanceStore(FolderStore):
         from lancedb.index import IvfFlat
 
         try:
-            partitions = max(16, int(self.count() ** 0.5))
-            config = IvfFlat(distance_type="dot", num_partitions=partitions)
+            config = IvfFlat(distance_type="dot", num_partitions=max(16, int(self.count() ** 0.5)))
             self._table.create_index("vector", config=config)
         except RuntimeError as error:  # too many vectors are alike to be told into that many parts
             reason = (str(error).splitlines() or [""])[0]
@@ -129,7 +127,7 @@ class LanceStore(FolderStore):
             query = self._table.search(vector, vector_column_name="vector").distance_type("dot")
             query = query.select([*names, "_distance"]).limit(asked).nprobes(_PROBES)
             if where is not None:
-                query = query.where(condition(where), prefilter=True)
+                query = query.where(_condition(where), prefilter=True)
             nearest = query.to_arrow().to_pylist()
             # While a run is writing, or after it died, the table may hold rows that do not count yet or no longer do.
             rows = self._live(nearest)[:k]
@@ -163,43 +161,35 @@ class LanceStore(FolderStore):
 
     def _readable(self) -> bool:
         """Whether every row can be read, if need be after going back to an earlier version of the table."""
-        if self._scan():
+        versions: list[int] = []
+        with contextlib.suppress(*_DAMAGES):
+            self._scan()
             return True
-        try:
+        with contextlib.suppress(*_DAMAGES):
             versions = sorted((entry["version"] for entry in self._table.list_versions()), reverse=True)
-        except (OSError, RuntimeError, ValueError):
-            return False
         for version in versions:
-            try:
+            with contextlib.suppress(*_DAMAGES):
                 self._table.checkout(version)
-                if self._scan():
-                    self._table.restore()
-                    return True
-            except (OSError, RuntimeError, ValueError):
-                continue
+                self._scan()
+                self._table.restore()
+                return True
         return False
 
-    def _scan(self) -> bool:
-        try:
-            for _ in self._table.search().limit(None).to_batches(4096):
-                pass
-        except (OSError, RuntimeError, ValueError):
-            return False
-        return True
+    def _scan(self) -> None:
+        for _ in self._table.search().limit(None).to_batches(4096):
+            pass
 
 
 def _schema(settings: IndexSettings, columns: Columns) -> Any:
-    text = [pyarrow.field("text", pyarrow.large_string())] if settings.text else []
-    return pyarrow.schema(
-        [
-            pyarrow.field("id", pyarrow.string()),
-            *text,
-            pyarrow.field("digest", pyarrow.binary(16)),
-            pyarrow.field("vector", pyarrow.list_(pyarrow.float32(), settings.dimensions)),
-            pyarrow.field("key", pyarrow.int64()),
-            *(pyarrow.field(name, arrow_type(kind)) for name, kind in columns.items()),
-        ]
-    )
+    own = {
+        "id": pyarrow.string(),
+        "text": pyarrow.large_string() if settings.text else None,
+        "digest": pyarrow.binary(16),
+        "vector": pyarrow.list_(pyarrow.float32(), settings.dimensions),
+        "key": pyarrow.int64(),
+    }
+    others = {name: arrow_type(kind) for name, kind in columns.items()}
+    return pyarrow.schema([(name, kind) for name, kind in (own | others).items() if kind is not None])
 
 
 def _conform(rows: Any, schema: Any) -> Any:
@@ -211,5 +201,24 @@ def _conform(rows: Any, schema: Any) -> Any:
     return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
-def _key_range(number: int) -> str:
-    return f"key >= {number * ROWS} AND key < {(number + 1) * ROWS}"
+def _condition(where: Filter) -> str:
+    """A condition in Lance's SQL, from names that are columns and values that are quoted."""
+    if isinstance(where, Joined):  # side by side: Lance limits how deep brackets go
+        return f"({f' {where.word} '.join(map(_condition, where.parts))})"
+    if isinstance(where, Not):
+        return f"(NOT {_condition(where.part)})"
+    column = f"`{where.column}`"  # letters, digits and underscores
+    if isinstance(where, IsNull):
+        return f"({column} IS NULL)"
+    if isinstance(where, OneOf):
+        return f"({column} IN ({', '.join(map(_literal, where.values))}))"
+    return f"({column} {where.sign} {_literal(where.value)})"
+
+
+def _literal(value: Value) -> str:
+    # Not by LanceDB's own `lit(…).to_sql()`: it leaves a quote after a backslash as it is.
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if value == -(2**63) and isinstance(value, int):  # read as minus a number that is too large
+        return "CAST('-9223372036854775808' AS BIGINT)"
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import heapq
+import itertools
 import json
 import operator
 import os
@@ -27,14 +28,7 @@ from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
 from evenspan.indexing.stores.folder import FolderStore
 
-_COMPARE = {
-    "=": pyarrow.compute.equal,
-    "!=": pyarrow.compute.not_equal,
-    "<": pyarrow.compute.less,
-    "<=": pyarrow.compute.less_equal,
-    ">": pyarrow.compute.greater,
-    ">=": pyarrow.compute.greater_equal,
-}
+_COMPARE = {"=": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 
 
 @dataclass(frozen=True)
@@ -50,9 +44,8 @@ class ParquetWriter(ShardWriter):
         temporary, path = self.folder / f"_{name}.tmp", self.folder / name
         described = rows.replace_schema_metadata({"evenspan": json.dumps(self.settings.to_dict())})
         try:
-            pyarrow.parquet.write_table(
-                described, temporary, compression="zstd", use_dictionary=False, write_statistics=False
-            )
+            options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+            pyarrow.parquet.write_table(described, temporary, **options)
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
             digest, size = _digest(temporary), temporary.stat().st_size
@@ -86,17 +79,13 @@ class ParquetStore(FolderStore):
                 path.unlink(missing_ok=True)
 
     def writer(self) -> ShardWriter:  # noqa: D102
-        settings = self.settings()
-        if settings is None:
-            raise RuntimeError(f"{self.location} was not started.")
-        return ParquetWriter(self.folder, settings)
+        return ParquetWriter(self.folder, self.made_with())
 
     def commit(self, written: Written, documents: Sequence[tuple[str, bytes]]) -> None:  # noqa: D102
         path = self.folder / str(written.file)
         if not path.exists() or path.stat().st_size != written.bytes:
-            raise OSError(
-                f"A worker wrote {path}, which is not here: all machines must see the same folder at this path."
-            )
+            advice = "all machines must see the same folder at this path"
+            raise OSError(f"A worker wrote {path}, which is not here: {advice}.")
         self.manifest.commit(written, documents)
 
     def finish(self) -> None:
@@ -105,10 +94,9 @@ class ParquetStore(FolderStore):
         for shard in self.manifest.shards():
             if counts.get(shard.number, 0) == shard.rows:
                 continue
-            live = self.manifest.live(shard.number)
-            table = pyarrow.parquet.read_table(self.folder / str(shard.file))
-            kept = table.take(pyarrow.array(sorted(live), pyarrow.int64()))
+            live = sorted(self.manifest.live(shard.number))
             if live:
+                kept = pyarrow.parquet.read_table(self.folder / str(shard.file)).take(live)
                 documents = list(zip(kept["id"].to_pylist(), kept["digest"].to_pylist(), strict=True))
                 self.manifest.commit(writer.write(self.reserve(), kept), documents, replaced=shard)
             else:
@@ -129,15 +117,11 @@ class ParquetStore(FolderStore):
             for query, columns in enumerate(chosen):
                 entries = [(float(scores[query, at]), -place, -int(numbers[at])) for at in columns]
                 best[query] = heapq.nlargest(k, best[query] + entries)
-        wanted: dict[int, set[int]] = {}
-        for entries in best:
-            for _, place, number in entries:
-                wanted.setdefault(-place, set()).add(-number)
-        rows = {
-            (place, number): values
-            for place, chosen_rows in wanted.items()
-            for number, values in zip(sorted(chosen_rows), self._read(shards[place], sorted(chosen_rows)), strict=True)
-        }
+        wanted = sorted({(-place, -number) for entries in best for _, place, number in entries})
+        rows: dict[tuple[int, int], dict[str, Any]] = {}
+        for place, of_shard in itertools.groupby(wanted, key=operator.itemgetter(0)):
+            keys = list(of_shard)
+            rows.update(zip(keys, self._read(shards[place], [number for _, number in keys]), strict=True))
         return [
             hits([rows[-place, -number] for _, place, number in entries], [score for score, _, _ in entries])
             for entries in best
@@ -176,8 +160,7 @@ class ParquetStore(FolderStore):
     def _read(self, shard: Written, rows: Sequence[int]) -> list[dict[str, Any]]:
         file = self.folder / str(shard.file)
         names = [name for name in pyarrow.parquet.read_schema(file).names if name not in ("vector", "digest")]
-        chosen: list[dict[str, Any]] = pyarrow.parquet.read_table(file, columns=names).take(rows).to_pylist()
-        return chosen
+        return list(pyarrow.parquet.read_table(file, columns=names).take(rows).to_pylist())
 
 
 def _columns_of(where: Filter) -> set[str]:
@@ -198,7 +181,7 @@ def _expression(where: Filter) -> Any:
     if isinstance(where, OneOf):
         # `isin` would say false, not unknown, of a value that is not there, and `not in` would then let it pass.
         return column.isin(list(where.values)) | (column.is_null() & pyarrow.scalar(None, pyarrow.bool_()))
-    return _COMPARE[where.sign](column, where.value)
+    return getattr(pyarrow.compute, _COMPARE[where.sign])(column, where.value)
 
 
 def _digest(path: Path) -> str:

@@ -21,8 +21,7 @@ from evenspan.indexing.filters import Filter
 from evenspan.indexing.manifest import Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, Store, hits
-from evenspan.indexing.stores.postgres_sql import Result, about, condition, connect, insist, listed, shards
-from evenspan.indexing.stores.postgres_writer import PostgresWriter
+from evenspan.indexing.stores.postgres_sql import PostgresWriter, Result, condition, connect, insist, listed, tables
 
 _TYPES = {"bool": "boolean", "int": "bigint", "float": "double precision", "str": "text"}
 _LONGEST_ID = 2000  # bytes; an entry of a B-tree takes 2,704
@@ -36,19 +35,17 @@ class PostgresStore(Store):
     def __init__(self, address: str, table: str, *, write: bool, replace: bool) -> None:
         if not table.isidentifier() or len(table.encode()) > 40:
             raise ValueError(f"A table needs a name of at most 40 letters, digits and underscores, not {table!r}.")
-        self._address, self.table, self._write = address, table, write
-        self._name = sql.Identifier(table)
+        self._address, self.table, self._write, self._reserved = address, table, write, 0
         self.location = f"PostgreSQL table {table}"
         # One thread looks documents up while another writes; only one of them may connect again.
         self._turn = threading.RLock()
         self._connection = connect(address)
         try:
             self._prepare(replace)
-        except psycopg.Error as error:
+        except BaseException as error:
             self._connection.close()
-            raise RuntimeError(f"PostgreSQL: {error}") from error
-        except BaseException:
-            self._connection.close()
+            if isinstance(error, psycopg.Error):
+                raise RuntimeError(f"PostgreSQL: {error}") from error
             raise
 
     def _prepare(self, replace: bool) -> None:
@@ -57,14 +54,13 @@ class PostgresStore(Store):
             if replace and self._exists(self.table) and not self._is_index():
                 raise self._taken()
             self._run("CREATE EXTENSION IF NOT EXISTS vector")
-            self._run(sql.SQL("CREATE TABLE IF NOT EXISTS {} (settings jsonb NOT NULL)").format(about(self.table)))
-            create = "CREATE TABLE IF NOT EXISTS {} (number bigint PRIMARY KEY, rows bigint NOT NULL)"
-            self._run(sql.SQL(create).format(shards(self.table)))
+            self._run("CREATE TABLE IF NOT EXISTS {about} (settings jsonb NOT NULL)")
+            self._run("CREATE TABLE IF NOT EXISTS {shards} (number bigint PRIMARY KEY, rows bigint NOT NULL)")
             if replace:
                 with self._connection.transaction():
-                    self._run(sql.SQL("DROP TABLE IF EXISTS {}").format(self._name))
-                    self._run(sql.SQL("DELETE FROM {}").format(about(self.table)))
-                    self._run(sql.SQL("DELETE FROM {}").format(shards(self.table)))
+                    self._run("DROP TABLE IF EXISTS {table}")
+                    self._run("DELETE FROM {about}")
+                    self._run("DELETE FROM {shards}")
         elif not self._exists(f"{self.table}_evenspan"):
             raise FileNotFoundError(f"There is no index {self.table!r} in this database.")
         register_vector(self._connection)
@@ -77,9 +73,7 @@ class PostgresStore(Store):
 
     def _is_index(self) -> bool:
         """Whether the table was made by a run, which then wrote its settings beside it."""
-        if not self._exists(f"{self.table}_evenspan"):
-            return False
-        return bool(self._run(sql.SQL("SELECT count(*) > 0 FROM {}").format(about(self.table)))[0][0])
+        return self._exists(f"{self.table}_evenspan") and bool(self._run("SELECT count(*) > 0 FROM {about}")[0][0])
 
     def _lock(self) -> None:
         """Keep a second run out; the server lets go when the connection ends."""
@@ -87,13 +81,14 @@ class PostgresStore(Store):
         if not got:
             raise RuntimeError(f"Another run is writing to {self.location}: wait for it, or stop it.")
 
-    def _run(self, statement: Any, values: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
+    def _run(self, statement: str, values: Sequence[Any] = (), **parts: sql.Composable) -> list[tuple[Any, ...]]:
+        """Execute a statement with names in braces: those of the tables, and of other parts."""
         with self._connection.cursor() as cursor:
-            cursor.execute(statement, values or None)
+            cursor.execute(sql.SQL(statement).format(**tables(self.table), **parts), values or None)
             return cursor.fetchall() if cursor.description is not None else []
 
-    def _ask(self, statement: Any, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self._insist(lambda: self._run(statement, values))
+    def _ask(self, statement: str, values: Sequence[Any] = (), **parts: sql.Composable) -> list[tuple[Any, ...]]:
+        return self._insist(lambda: self._run(statement, values, **parts))
 
     def _insist(self, action: Callable[[], Result]) -> Result:
         with self._turn:
@@ -107,19 +102,20 @@ class PostgresStore(Store):
             self._lock()
 
     def settings(self) -> IndexSettings | None:  # noqa: D102
-        rows = self._ask(sql.SQL("SELECT settings FROM {}").format(about(self.table)))
+        rows = self._ask("SELECT settings FROM {about}")
         return IndexSettings.from_dict(rows[0][0]) if rows else None
 
     def start(self, settings: IndexSettings) -> None:  # noqa: D102
-        text = sql.SQL("text text NOT NULL, ") if settings.text else sql.SQL("")
-        create = "CREATE TABLE {} (id text PRIMARY KEY, {}digest bytea NOT NULL, vector vector({}) NOT NULL)"
+        text = "text text NOT NULL, " if settings.text else ""
+        columns = (
+            f"id text PRIMARY KEY, {text}digest bytea NOT NULL, vector vector({int(settings.dimensions)}) NOT NULL"
+        )
         with self._connection.transaction():
             try:
-                self._run(sql.SQL(create).format(self._name, text, sql.Literal(int(settings.dimensions))))
+                self._run("CREATE TABLE {table} ({columns})", columns=sql.SQL(columns))
             except psycopg.errors.DuplicateTable:
                 raise self._taken() from None
-            insert = sql.SQL("INSERT INTO {} VALUES (%s)").format(about(self.table))
-            self._run(insert, (Jsonb(settings.to_dict()),))
+            self._run("INSERT INTO {about} VALUES (%s)", (Jsonb(settings.to_dict()),))
 
     def columns(self) -> Columns:  # noqa: D102
         kinds = {kind: name for name, kind in _TYPES.items()}
@@ -134,8 +130,8 @@ class PostgresStore(Store):
         there = self.columns()
         for name, kind in columns.items():
             if name not in there:
-                add = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} {}")
-                self._ask(add.format(self._name, sql.Identifier(name), sql.SQL(_TYPES[kind])))
+                add = "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}"
+                self._ask(add, name=sql.Identifier(name), kind=sql.SQL(_TYPES[kind]))
 
     def refusal(self, document: Document) -> str | None:  # noqa: D102
         values = [value for value in document.metadata.values() if isinstance(value, str)]
@@ -146,13 +142,13 @@ class PostgresStore(Store):
         return None
 
     def digests(self, names: Sequence[str]) -> list[bytes | None]:  # noqa: D102
-        ask = sql.SQL("SELECT id, digest FROM {} WHERE id = ANY(%s)").format(self._name)
-        digests = {name: bytes(digest) for name, digest in self._ask(ask, (list(names),))}
+        rows = self._ask("SELECT id, digest FROM {table} WHERE id = ANY(%s)", (list(names),))
+        digests = {name: bytes(digest) for name, digest in rows}
         return [digests.get(name) for name in names]
 
     def reserve(self) -> int:  # noqa: D102
-        ask = sql.SQL("SELECT coalesce(max(number), 0) + 1 FROM {}").format(shards(self.table))
-        self._reserved = max(getattr(self, "_reserved", 0) + 1, int(self._ask(ask)[0][0]))
+        following = self._ask("SELECT coalesce(max(number), 0) + 1 FROM {shards}")[0][0]
+        self._reserved = max(self._reserved + 1, int(following))
         return self._reserved
 
     def writer(self) -> ShardWriter:  # noqa: D102
@@ -163,60 +159,51 @@ class PostgresStore(Store):
 
     def finish(self) -> None:
         """Build the HNSW index if it is not there; later rows keep it up to date."""
-        dimensions = self._made_with().dimensions
+        dimensions = self.made_with().dimensions
         if dimensions > 2 * _INDEXED_DIMENSIONS:
             return  # searched by an exact scan
         column, kind = _indexed(dimensions)
-        statement = sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hnsw ({} {})").format(
-            sql.Identifier(f"{self.table}_hnsw"), self._name, column, sql.SQL(f"{kind}_ip_ops")
-        )
+        parts = {"name": sql.Identifier(f"{self.table}_hnsw"), "column": column, "operators": sql.SQL(f"{kind}_ip_ops")}
 
         def build() -> None:
             with self._connection.transaction():
                 # A graph that does not fit the default of 64 MB is built many times more slowly.
                 self._run("SET LOCAL maintenance_work_mem = '512MB'")
-                self._run(statement)
+                self._run("CREATE INDEX IF NOT EXISTS {name} ON {table} USING hnsw ({column} {operators})", (), **parts)
 
         self._insist(build)
 
     def count(self) -> int:  # noqa: D102
-        return int(self._ask(sql.SQL("SELECT count(*) FROM {}").format(self._name))[0][0])
+        return int(self._ask("SELECT count(*) FROM {table}")[0][0])
 
     def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:  # noqa: D102
-        settings = self._made_with()
+        settings = self.made_with()
         names = self._fields(settings)
         filtered, values = (sql.SQL("true"), []) if where is None else condition(where)
         column, kind = _indexed(settings.dimensions)
         distance = sql.SQL("{} <#> %s::{}").format(column, sql.SQL(kind))
-        ask = sql.SQL("SELECT {}, -({}) FROM {} WHERE {} ORDER BY {} LIMIT %s").format(
-            listed(names), distance, self._name, filtered, distance
-        )
+        parts = {"names": listed(names), "distance": distance, "filtered": filtered}
+        ask = "SELECT {names}, -({distance}) FROM {table} WHERE {filtered} ORDER BY {distance} LIMIT %s"
 
         def nearest(vector: NDArray[np.float32]) -> list[Hit]:
             with self._connection.transaction():
                 # With a filter the index is asked for more until there are enough.
                 self._run("SET LOCAL hnsw.iterative_scan = strict_order")
                 self._run(f"SET LOCAL hnsw.ef_search = {int(min(1000, max(_SEARCHED, 2 * k)))}")
-                rows = self._run(ask, (vector, *values, vector, k))
+                rows = self._run(ask, (vector, *values, vector, k), **parts)
             return hits([dict(zip(names, row[:-1], strict=True)) for row in rows], [row[-1] for row in rows])
 
         return [self._insist(partial(nearest, vector)) for vector in vectors]
 
     def rows(self) -> Iterator[Hit]:  # noqa: D102
-        names = [*self._fields(self._made_with()), "vector"]
+        names = [*self._fields(self.made_with()), "vector"]
         with self._connection.transaction(), self._connection.cursor("rows") as cursor:
-            cursor.execute(sql.SQL("SELECT {} FROM {}").format(listed(names), self._name))
+            cursor.execute(sql.SQL("SELECT {} FROM {}").format(listed(names), sql.Identifier(self.table)))
             for row in cursor:
                 values = dict(zip(names, row, strict=True))
                 if hasattr(values["vector"], "to_numpy"):
                     values["vector"] = values["vector"].to_numpy()
                 yield from hits([values], [0.0])
-
-    def _made_with(self) -> IndexSettings:
-        settings = self.settings()
-        if settings is None:
-            raise RuntimeError(f"{self.location} was not started.")
-        return settings
 
     def _fields(self, settings: IndexSettings) -> list[str]:
         """The columns that a hit shows."""
@@ -232,5 +219,5 @@ class PostgresStore(Store):
 def _indexed(dimensions: int) -> tuple[sql.Composable, str]:
     """What an index is built on, and its type: the vectors, or their half-precision form where they are too long."""
     if _INDEXED_DIMENSIONS < dimensions <= 2 * _INDEXED_DIMENSIONS:
-        return sql.SQL("(vector::halfvec({}))").format(sql.Literal(int(dimensions))), "halfvec"
+        return sql.SQL(f"(vector::halfvec({int(dimensions)}))"), "halfvec"
     return sql.SQL("vector"), "vector"

@@ -1,4 +1,4 @@
-"""What PostgreSQL is asked, and how: connections, what to do when one is lost, names, conditions."""
+"""What PostgreSQL is asked, and how: connections, what to do when one is lost, names, conditions, writing shards."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import psycopg
+from pgvector.psycopg import register_vector
 from psycopg import sql
 
+from evenspan.indexing.columns import vectors_of
 from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf
+from evenspan.indexing.manifest import Written
+from evenspan.indexing.stores.base import ShardWriter
 
 _SIGNS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _TRIES = (1.0, 3.0, 10.0)  # seconds to wait for a server that is gone
@@ -19,14 +24,13 @@ Result = TypeVar("Result")
 
 
 def connect(address: str) -> psycopg.Connection[Any]:
-    """A connection that knows vectors; errors do not repeat the address, which may hold a password."""
+    """A connection; errors do not repeat the address, which may hold a password."""
     try:
-        connection = psycopg.connect(address, autocommit=True, connect_timeout=10)
+        return psycopg.connect(address, autocommit=True, connect_timeout=10)
     except psycopg.ProgrammingError:  # an address that cannot be read: the message would repeat parts of it
         raise ValueError("This is no address of a PostgreSQL: write postgresql://user@host:port/database.") from None
     except psycopg.Error as error:
         raise ConnectionError(f"Cannot connect to PostgreSQL: {error}") from None
-    return connection
 
 
 def insist(action: Callable[[], Result], again: Callable[[], None]) -> Result:
@@ -45,14 +49,10 @@ def insist(action: Callable[[], Result], again: Callable[[], None]) -> Result:
     raise AssertionError  # the last turn returns or raises
 
 
-def about(table: str) -> sql.Identifier:
-    """The table that says what made an index."""
-    return sql.Identifier(f"{table}_evenspan")
-
-
-def shards(table: str) -> sql.Identifier:
-    """The table of its committed shards."""
-    return sql.Identifier(f"{table}_evenspan_shards")
+def tables(table: str) -> dict[str, sql.Composable]:
+    """The tables of an index: its documents, what made it, and its committed shards."""
+    endings = {"table": "", "about": "_evenspan", "shards": "_evenspan_shards"}
+    return {name: sql.Identifier(table + ending) for name, ending in endings.items()}
 
 
 def listed(names: Iterable[str]) -> sql.Composable:
@@ -77,3 +77,37 @@ def condition(where: Filter) -> tuple[sql.Composable, list[Any]]:
     ordered = isinstance(where.value, str) and where.sign not in ("=", "!=")
     compared = '({} COLLATE "C" {} %s)' if ordered else "({} {} %s)"
     return sql.SQL(compared).format(column, sql.SQL(_SIGNS[where.sign])), [where.value]
+
+
+@dataclass(frozen=True)
+class PostgresWriter(ShardWriter):
+    """Writes the rows of a shard in one transaction, which is also its commit."""
+
+    address: str = field(repr=False)  # it may hold a password
+    table: str
+
+    def write(self, number: int, rows: Any) -> Written:  # noqa: D102
+        names = [name for name in rows.schema.names if name != "vector"]
+        columns = [rows[name].to_pylist() for name in names]
+        records = list(zip(*columns, vectors_of(rows), strict=True))
+        of_index, names = tables(self.table), [*names, "vector"]
+        insert = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT (id) DO UPDATE SET {}").format(
+            of_index["table"],
+            listed(names),
+            sql.SQL(", ").join([sql.Placeholder()] * len(names)),
+            sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in names[1:]),
+        )
+        # What is replaced goes as a whole: a column that the new row lacks must not keep its old value.
+        delete = sql.SQL("DELETE FROM {table} WHERE id = ANY(%s)").format(**of_index)
+        commit = "INSERT INTO {shards} (number, rows) VALUES (%s, %s) ON CONFLICT (number) DO NOTHING"
+
+        def save() -> None:
+            with connect(self.address) as connection:
+                register_vector(connection)
+                with connection.transaction(), connection.cursor() as cursor:
+                    cursor.execute(delete, (columns[0],))
+                    cursor.executemany(insert, records)
+                    cursor.execute(sql.SQL(commit).format(**of_index), (number, rows.num_rows))
+
+        insist(save, lambda: None)
+        return Written(number, None, rows.num_rows, 0, "")
