@@ -74,8 +74,8 @@ class Manifest:
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         self.path = folder / MANIFEST
-        if read_only and not self.path.exists():
-            raise FileNotFoundError(f"There is no index in {folder}: it has no {MANIFEST}.")
+        if read_only and not (self.path.exists() and self.path.stat().st_size):
+            raise FileNotFoundError(f"There is no index in {folder}: it has no {MANIFEST}, or an empty one.")
         # One thread looks documents up while another commits a shard.
         self._turn = threading.RLock()
         with self._named_errors():

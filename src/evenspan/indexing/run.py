@@ -57,7 +57,8 @@ def index(
         source_format: jsonl, csv, tsv, parquet or text, where the name does not say.
         max_chars: longer texts are skipped.
         batch_tokens: tokens in a batch, padding included.
-        document_prompt, query_prompt: in place of the model's own.
+        document_prompt: in place of the model's own.
+        query_prompt: in place of the model's own.
         keep_text: whether the store holds the texts.
         replace: whether to start the index over.
         table: in PostgreSQL; by default `evenspan`.
@@ -67,10 +68,8 @@ def index(
         engine: `"local"`, or `"ray"` for more than one GPU or machine.
         address: of a Ray cluster; by default one is started.
         workers: processes of Ray that encode; by default one for each GPU, or for two CPUs.
-        device, progress: where the model computes, and whether a bar shows how far it is.
-
-    Example:
-        >>> index("BAAI/bge-m3", "corpus.jsonl.gz", "my-index")  # doctest: +SKIP
+        device: where the model computes.
+        progress: whether a bar shows how far it is, in a terminal.
     """
     options = EncodingOptions(
         engine, address, workers, device, document_prompt, query_prompt, batch_tokens, keep_text, shard, progress

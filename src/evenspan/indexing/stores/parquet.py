@@ -131,7 +131,7 @@ class ParquetStore(FolderStore):
         for shard in self.manifest.shards():
             live = self.manifest.live(shard.number)
             start = 0
-            for batch in pyarrow.parquet.ParquetFile(self.folder / str(shard.file)).iter_batches(1024):
+            for batch in self._open(shard).iter_batches(1024):
                 rows = [row for at, row in enumerate(batch.to_pylist()) if start + at in live]
                 yield from hits(rows, [0.0] * len(rows))
                 start += batch.num_rows
@@ -139,9 +139,9 @@ class ParquetStore(FolderStore):
     def _vectors(self, shard: Written, where: Filter | None) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The row numbers and vectors of a shard's live rows that pass the filter."""
         names = [] if where is None else sorted(_columns_of(where))
-        file = self.folder / str(shard.file)
-        present = set(pyarrow.parquet.read_schema(file).names)
-        table = pyarrow.parquet.read_table(file, columns=["vector", *(name for name in names if name in present)])
+        file = self._open(shard)
+        present = set(file.schema_arrow.names)
+        table = file.read(columns=["vector", *(name for name in names if name in present)])
         numbers = np.arange(table.num_rows)
         live = self.manifest.live(shard.number)
         if len(live) < table.num_rows:
@@ -158,9 +158,16 @@ class ParquetStore(FolderStore):
         return numbers, vectors_of(table)
 
     def _read(self, shard: Written, rows: Sequence[int]) -> list[dict[str, Any]]:
-        file = self.folder / str(shard.file)
-        names = [name for name in pyarrow.parquet.read_schema(file).names if name not in ("vector", "digest")]
-        return list(pyarrow.parquet.read_table(file, columns=names).take(rows).to_pylist())
+        file = self._open(shard)
+        names = [name for name in file.schema_arrow.names if name not in ("vector", "digest")]
+        return list(file.read(columns=names).take(rows).to_pylist())
+
+    def _open(self, shard: Written) -> Any:
+        path = self.folder / str(shard.file)
+        try:
+            return pyarrow.parquet.ParquetFile(path)
+        except (OSError, ValueError) as error:
+            raise OSError(f"{path} is damaged ({error}): run the command that made the index again.") from error
 
 
 def _columns_of(where: Filter) -> set[str]:
