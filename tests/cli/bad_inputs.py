@@ -334,7 +334,7 @@ CASES: list[tuple[object, ...]] = [
         )
     ],
     *[
-        (f"report @/{name}", 2, "There is no audit and no evaluation in", "report")
+        (f"report @/{name}", 2, "There is no audit and no evaluation in")
         for name in ("garbage.json", "garbage.bin", "result_broken.json")
     ],
     # The paper's tables
@@ -348,7 +348,7 @@ CASES: list[tuple[object, ...]] = [
     (f"inspect ./{LONG}", 2, "…"),
     ("inspect a/b/c", 2, "There is no model folder 'a/b/c'"),
     ("inspect nobody/nothing", 2, "Cannot load 'nobody/nothing'"),
-    ("inspect nowhere", 2, "nowhere", "core"),
+    ("inspect nowhere", 2, "nowhere"),
     ("inspect miniature:first", 2, "two miniatures, 'cls' and 'last'"),
     ("inspect miniature:", 2, "two miniatures"),
     ("inspect 'bad name'", 2, "bad name"),
@@ -370,7 +370,7 @@ CASES: list[tuple[object, ...]] = [
         )
     ],
     *[
-        (f"inspect @/{name}", 2, name, "core")
+        (f"inspect @/{name}", 2, name)
         for name in (
             "model_cut_weights", "model_empty_weights", "model_garbage_weights", "model_broken_config",
             "model_empty_config", "model_garbage_config", "model_unknown_type",

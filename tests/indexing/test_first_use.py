@@ -189,7 +189,7 @@ def test_more_results_than_any_store_has(model, tmp_path, capsys) -> None:
         with pytest.raises(ValueError, match="k must be a whole number from 1 to 1,000,000, not 99999"):
             index.search("w1", k=int("9" * 20))
     assert main(["search", str(tmp_path / "index"), "w1", "-k", "9" * 20]) == 2
-    assert "k must be a whole number from 1 to 1,000,000" in capsys.readouterr().err
+    assert "-k must be a whole number between 1 and 1,000,000" in capsys.readouterr().err
 
 
 def test_parameters_have_names() -> None:

@@ -67,7 +67,7 @@ argument = functools.partial(option, kind=typer.Argument)
 
 def number(about: str, least: int = 1, most: int = 10**9, *names: str) -> Any:
     """An option that takes a whole number."""
-    bounds = f"a whole number from {least:,} to {most:,}"
+    bounds = f"a whole number between {least:,} and {most:,}"
     return option(about, "N", _bounded(int, lambda value: least <= value <= most, bounds), *names)
 
 
