@@ -55,7 +55,7 @@ def _kind_of(text: str, *, replace: bool) -> tuple[str, Path]:
     kind = next((kind for kind in _KINDS if text.startswith(f"{kind}:")), None)
     folder = Path(text if kind is None else text.removeprefix(f"{kind}:"))
     stored = None
-    if (folder / MANIFEST).exists():
+    if (folder / MANIFEST).exists() and (folder / MANIFEST).stat().st_size:
         try:
             with contextlib.closing(Manifest(folder)) as manifest:
                 stored = manifest.get("store")
