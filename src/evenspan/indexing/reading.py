@@ -166,7 +166,7 @@ class Rejects:
             self.close()
             raise RuntimeError(
                 f"{self}, more than the share of {self.max_share} that is allowed. See {self.path}; what is indexed "
-                "stays. Mend the rows, or allow more rejects."
+                "stays. Mend the rows, or allow more (--max-rejects)."
             )
 
     def __str__(self) -> str:

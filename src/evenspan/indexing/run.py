@@ -171,6 +171,8 @@ def _encoder(
     model: str | os.PathLike[str] | SentenceTransformer, wanted: Calibration | str | None, options: EncodingOptions
 ) -> Iterator[tuple[Encoder, IndexSettings]]:
     """The model with its calibration for the time of a run, and what identifies both."""
+    if not isinstance(wanted, (Calibration, str, type(None))):
+        raise TypeError(f"calibration must be a Calibration, its string or 'none', not {wanted!r}.")
     if isinstance(wanted, str) and wanted != NO_CALIBRATION:
         wanted = Calibration.parse(wanted)
     if isinstance(model, SentenceTransformer):
