@@ -199,6 +199,9 @@ class Bars:
     def __init__(self) -> None:
         self.states: dict[str, tuple[float, float]] = {}
 
+    def add_task(self, description: str, **_: object) -> str:
+        return description
+
     def start(self) -> None:
         pass
 
@@ -211,7 +214,7 @@ class Bars:
 
 def test_bars_say_what_is_encoded_and_get_full(cls_model, tmp_path, monkeypatch) -> None:
     bars = Bars()
-    monkeypatch.setattr("evenspan.progress._bar", lambda description, total: (bars, description))
+    monkeypatch.setattr("evenspan.progress._bar", lambda: bars)
     benchmark = load_benchmark(copies.directory(tmp_path / "mine", documents=4))
     setting = Calibration(basket_size=16)
     sweeps.sweep(cls_model, benchmark, [setting], resamples=0)
