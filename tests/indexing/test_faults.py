@@ -20,9 +20,23 @@ from helpers.indexes import STORES, content, rows, write_jsonl
 
 import evenspan
 from evenspan.cli import main
+from evenspan.encoding import Encoder
 from evenspan.indexing.plan import ShardSize
 
 DOCUMENTS, SHARD = 600, 20
+
+# A shard takes its time, however fast the machine is: what is to be disturbed must not be over before it is noticed.
+SLOWLY = """
+import sys, time
+from evenspan.cli import main
+from evenspan.encoding import Encoder
+at_full_speed = Encoder.encode
+def encode(*arguments, **options):
+    time.sleep(0.1)
+    return at_full_speed(*arguments, **options)
+Encoder.encode = encode
+sys.exit(main())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +63,7 @@ def command(setting, store: str, table: str | None = None) -> list[str]:
 
 def start(arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "evenspan.cli", *arguments],
+        [sys.executable, "-c", SLOWLY, *arguments],
         cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -106,15 +120,26 @@ def test_postgres_goes_away_for_a_while(setting, tmp_path, server, monkeypatch) 
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("evenspan.indexing.stores.postgres_sql._TRIES", (0.1,))
+    monkeypatch.setattr(Encoder, "encode", slowly(Encoder.encode))
     stopper = threading.Thread(target=lambda: (wait_until(store, "longer"), server.stop()))
     stopper.start()
     with pytest.raises(OSError, match="PostgreSQL"):
         evenspan.index(*setting[:2], store, table="longer", shard=ShardSize(SHARD), progress=False, device="cpu")
     stopper.join()
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
     server.ensure_postgres_running()
     assert 0 < committed(store, "longer") < DOCUMENTS
     assert main(command(setting, store, "longer")) == 0
     assert content(store, "longer") == setting[2]
+
+
+def slowly(encode):
+    def patiently(*arguments, **options):
+        time.sleep(0.1)
+        return encode(*arguments, **options)
+
+    return patiently
 
 
 def wait_until(store: str, table: str) -> None:
