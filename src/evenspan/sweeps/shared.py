@@ -190,7 +190,7 @@ class _Batch:
 
 def _untouched(layer: nn.Module | None) -> bool:
     """Whether a layer is of a known family and does what it always does."""
-    return layer is not None and not looked_into(layer, layer, _family(layer).attention(layer))
+    return layer is not None and not looked_into(layer.modules())
 
 
 _CACHES = ("past_key_values", "use_cache", "calibrated_pass")
