@@ -38,36 +38,6 @@ def test_only_documents_are_calibrated(model) -> None:
     np.testing.assert_array_equal(model.encode(LONG, task="clustering"), plain)
 
 
-def test_default_task_makes_bare_encode_calibrated(cls_model) -> None:
-    model = cls_model
-    plain, plain_query = model.encode(LONG), model.encode_query(LONG)
-    evenspan.calibrate(model, SETTING, default_task="document")
-    documents = model.encode_document(LONG)
-    assert np.abs(documents - plain).max() > 1e-3
-    np.testing.assert_array_equal(model.encode(LONG), documents)
-    # A query says so by its task, by the name of its prompt, or by the prompt itself.
-    np.testing.assert_array_equal(model.encode_query(LONG), plain_query)
-    np.testing.assert_array_equal(model.encode(LONG, task="query"), plain)
-    np.testing.assert_array_equal(model.encode(LONG, prompt_name="query"), plain_query)
-    np.testing.assert_array_equal(model.encode(LONG, "query"), plain_query)
-    np.testing.assert_array_equal(model.encode(LONG, prompt=model.prompts["query"]), plain_query)
-    np.testing.assert_array_equal(model.encode(LONG, prompt_name="query", task="document"), plain_query)
-    assert np.abs(model.encode(LONG, prompt="w1 ") - evenspan.restore(model).encode(LONG, prompt="w1 ")).max() > 1e-3
-
-
-def test_query_prompt_by_name_where_prompts_are_empty(last_model) -> None:
-    assert last_model.prompts == {"query": "", "document": ""}
-    plain = last_model.encode(LONG)
-    evenspan.calibrate(last_model, SETTING, default_task="document")
-    np.testing.assert_array_equal(last_model.encode(LONG, prompt_name="query"), plain)
-    assert np.abs(last_model.encode(LONG, prompt_name="document") - plain).max() > 1e-3
-    assert np.abs(last_model.encode(LONG, prompt="") - plain).max() > 1e-3
-    last_model.default_prompt_name = "query"
-    np.testing.assert_array_equal(last_model.encode(LONG), plain)
-    np.testing.assert_array_equal(last_model.encode(LONG, task=None), plain)
-    assert np.abs(last_model.encode_document(LONG) - plain).max() > 1e-3
-
-
 def test_options_of_encode(model) -> None:
     evenspan.calibrate(model, SETTING)
     documents = model.encode_document(TEXTS)
@@ -249,13 +219,13 @@ def test_the_row_is_computed_in_float32_under_autocast(model) -> None:
 
 
 def test_training_mode_is_not_mistaken_for_another_attention(model) -> None:
-    evenspan.calibrate(model, SETTING, default_task="document").train()
-    assert model(model.preprocess(LONG))["sentence_embedding"].requires_grad
+    evenspan.calibrate(model, SETTING).train()
+    assert model(model.preprocess(LONG), task="document")["sentence_embedding"].requires_grad
 
 
 def test_gradients_flow_through_a_calibrated_pass(model) -> None:
-    evenspan.calibrate(model, SETTING, default_task="document")
+    evenspan.calibrate(model, SETTING)
     features = model.preprocess(LONG)
-    output = model(features)["sentence_embedding"]
+    output = model(features, task="document")["sentence_embedding"]
     output.sum().backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters() if parameter.grad is not None)
