@@ -153,6 +153,30 @@ def test_pools_from_before_the_calibration_are_refused(cls_model) -> None:
         cls_model.encode_document(LONG, pool=pool)
 
 
+def test_pools_from_before_another_calibration_or_restore_are_refused(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    documents = cls_model.encode_document(LONG)
+    pool = cls_model.start_multi_process_pool(["cpu"])
+    try:
+        with evenspan.calibrated(cls_model, Calibration()):
+            for encode in (cls_model.encode_document, cls_model.encode_query):
+                with pytest.raises(RuntimeError, match=rf"calibrated \({SETTING}.*Stop it and start another"):
+                    encode(LONG, pool=pool)
+        np.testing.assert_allclose(cls_model.encode_document(LONG, pool=pool), documents, atol=2e-6)
+        evenspan.restore(cls_model)
+        for encode in (cls_model.encode_document, cls_model.encode):
+            with pytest.raises(RuntimeError, match=rf"calibrated \({SETTING}.*Stop it and start another"):
+                encode(LONG, pool=pool)
+    finally:
+        cls_model.stop_multi_process_pool(pool)
+
+
+def test_processes_for_one_call(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    documents = cls_model.encode_document(LONG)
+    np.testing.assert_allclose(cls_model.encode_document(LONG, device=["cpu"]), documents, atol=2e-6)
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_copies_are_calibrated_and_independent(model, copied) -> None:
     plain = model.encode(LONG)
@@ -177,6 +201,37 @@ def test_compiled_models(name, tmp_path) -> None:
     np.testing.assert_allclose(model.encode_document(LONG[:2]), documents[:2], atol=1e-5)
     evenspan.restore(model)
     np.testing.assert_allclose(model.encode_document(LONG), queries, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("first", ["flex", "calibration"])
+def test_flex_attention(model, first) -> None:
+    with evenspan.calibrated(model, SETTING):
+        documents = model.encode_document(LONG)
+    steps = [
+        lambda: model[0].auto_model.set_attn_implementation("flex_attention"),
+        lambda: evenspan.calibrate(model, SETTING),
+    ]
+    with torch.compiler.set_stance("force_eager"):  # to compile it takes a minute
+        for step in steps if first == "flex" else reversed(steps):
+            step()
+        np.testing.assert_allclose(model.encode_document(LONG), documents, atol=2e-6)
+    evenspan.restore(model)
+    assert model[0].auto_model.config._attn_implementation == "flex_attention"
+
+
+def test_what_flex_attention_returns_beside_its_output_is_no_weights(model, monkeypatch) -> None:
+    """On a GPU it is the log-sum-exp of each row."""
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    def flex(module, query, *args, **kwargs):
+        return sdpa_attention_forward(module, query, *args, **kwargs)[0], query[..., 0]
+
+    evenspan.calibrate(model, SETTING)
+    documents = model.encode_document(LONG)
+    monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", flex)
+    np.testing.assert_array_equal(model.encode_document(LONG), documents)
 
 
 def test_no_attention_matrix_is_made(cls_model) -> None:
