@@ -197,3 +197,15 @@ def test_parameters_have_names() -> None:
     assert inspect.Parameter.VAR_KEYWORD not in kinds
     with pytest.raises(TypeError, match="unexpected keyword argument 'feild'"):
         evenspan.index(NO_MODEL, rows(1), Path("index"), feild="text")
+
+
+def test_a_folder_in_beir_layout_is_indexed_without_its_queries(model, tmp_path) -> None:
+    data = copies.directory(tmp_path / "data", documents=12, words=20)
+    summary = evenspan.index(model, data, f"parquet:{tmp_path / 'index'}", progress=False)
+    assert (summary.total, summary.skipped) == (12, 0)
+
+
+def test_a_calibration_of_another_type_is_refused(model, tmp_path) -> None:
+    with pytest.raises(TypeError, match="its string or 'none', not False"):
+        evenspan.index(model, rows(3), tmp_path / "index", calibration=False, progress=False)
+    assert not (tmp_path / "index").exists()

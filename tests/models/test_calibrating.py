@@ -12,6 +12,7 @@ from sentence_transformers.base.modules import Router, Transformer
 
 import evenspan
 from evenspan import Calibration
+from evenspan.models.reading import document_prompt, query_prompt
 
 ONE = Calibration(strength=1.0, layers="all", basket_size=16)
 OTHER = Calibration("uniform", strength=0.5, layers="last", basket_size=32)
@@ -212,3 +213,21 @@ def test_wrapped_peft_models(tmp_path) -> None:
     model[0].model = model[0].model.merge_and_unload()
     evenspan.calibrate(model, ONE)
     np.testing.assert_allclose(model.encode_document(LONG), wrapped, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "default"),
+    [
+        ({"instruction": "w1 w2 "}, "instruction"),
+        ({"query": "w1 ", "passage": "w2 w3 "}, None),
+        ({"document": "w4 "}, None),
+    ],
+)
+def test_prompts_are_those_that_sentence_transformers_uses(prompts, default, tmp_path) -> None:
+    model = tiny.sentence_transformer("xlm-roberta-cls", tmp_path, prompts=prompts)
+    model.default_prompt_name = default
+    for words in ("w5 w6 w7", "w8 w9"):
+        expected = model.encode_document(words), model.encode_query(words)
+        named = document_prompt(model), query_prompt(model)
+        np.testing.assert_allclose(model.encode_document(words, prompt=named[0]), expected[0], atol=1e-6)
+        np.testing.assert_allclose(model.encode_query(words, prompt=named[1]), expected[1], atol=1e-6)

@@ -120,6 +120,9 @@ class Source(Reading):
             return [(name, path, self.format) for name, path in chosen]
         listed = [(name, path, kind) for name, path in files if (kind := file_format(path)) is not None]
         listed = [file for file in listed if not file[1].name.upper().startswith(_ABOUT)] or listed
+        parts = {file[1].name.partition(".")[0] for file in listed}
+        if {"corpus", "queries"} <= parts:  # a benchmark in BEIR layout: its queries and judgements are no documents
+            listed = [file for file in listed if file[1].name.partition(".")[0] == "corpus"]
         tables = [name for name, _, kind in listed if kind != PLAIN_TEXT]
         texts = [name for name, _, kind in listed if kind == PLAIN_TEXT]
         if tables and texts:

@@ -142,12 +142,11 @@ class Rejects:
         self.rows = 0
         self._file: IO[str] | None = None
 
-    def begin(self, default: Path, source: SourceRows) -> Rejects:
+    def begin(self, default: Path, source: SourceRows) -> None:
         """Settle where the file goes, which must be none of the source's."""
         self.path = default if self._given is None else Path(self._given)
         source.refuse(self.path)
         self.path.unlink(missing_ok=True)  # each run reads the whole source, and so its rejects are whole, too
-        return self
 
     def add(self, place: Place, reason: str, name: str | None = None) -> None:
         """Write one row down."""
@@ -166,7 +165,7 @@ class Rejects:
             self.close()
             raise RuntimeError(
                 f"{self}, more than the share of {self.max_share} that is allowed. See {self.path}; what is indexed "
-                "stays. Mend the rows, or allow more rejects."
+                "stays. Mend the rows, or allow more (--max-rejects)."
             )
 
     def __str__(self) -> str:

@@ -79,9 +79,7 @@ def index(
     rows = SourceRows(source, source_format, field, id_field, metadata, max_chars)
     with _encoder(model, calibration, options) as (encoder, settings), contextlib.closing(opening()) as opened:
         try:
-            _start(opened, settings, rows, options)
-            with contextlib.closing(rejected.begin(opened.rejects_path(), rows)):
-                return _fill(opened, rows, rejected, encoder, settings, options)
+            return _fill(opened, rows, rejected, encoder, settings, options)
         except BaseException:
             opened.discard()
             raise
@@ -114,10 +112,12 @@ def _fill(
     settings: IndexSettings,
     options: EncodingOptions,
 ) -> IndexSummary:
-    """Encode what is new, and say what was done."""
+    """Start the index or go on with it, encode what is new, and say what was done."""
+    _start(store, settings, rows, options)
+    rejected.begin(store.rejects_path(), rows)
     plan = IndexPlan(rows.rules, store, rejected, encoder, options.shard)
     progress = IndexProgress(rows.size, shown=options.progress)
-    with prefetched(plan.shards(rows.rows)) as shards, progress:
+    with contextlib.closing(rejected), prefetched(plan.shards(rows.rows)) as shards, progress:
         if options.engine == "ray":
             from evenspan.indexing.ray.engine import run_on_ray
 
@@ -171,6 +171,8 @@ def _encoder(
     model: str | os.PathLike[str] | SentenceTransformer, wanted: Calibration | str | None, options: EncodingOptions
 ) -> Iterator[tuple[Encoder, IndexSettings]]:
     """The model with its calibration for the time of a run, and what identifies both."""
+    if not isinstance(wanted, (Calibration, str, type(None))):
+        raise TypeError(f"calibration must be a Calibration, its string or 'none', not {wanted!r}.")
     if isinstance(wanted, str) and wanted != NO_CALIBRATION:
         wanted = Calibration.parse(wanted)
     if isinstance(model, SentenceTransformer):

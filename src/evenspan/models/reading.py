@@ -28,8 +28,8 @@ def room_for_text(model: SentenceTransformer, prompt: str | None = None) -> int:
     if limit >= UNLIMITED or not callable(tokenizer):  # static embeddings
         return UNLIMITED
     used: int = tokenizer.num_special_tokens_to_add()
-    in_front = model.prompts.get("document", "") if prompt is None else prompt
-    used += len(tokenizer(in_front or "", add_special_tokens=False, verbose=False)["input_ids"])
+    in_front = document_prompt(model) if prompt is None else prompt
+    used += len(tokenizer(in_front, add_special_tokens=False, verbose=False)["input_ids"])
     return max(1, int(limit) - used)
 
 
@@ -44,10 +44,9 @@ def query_prompt(model: SentenceTransformer) -> str:
 
 
 def _prompt(model: SentenceTransformer, *names: str) -> str:
-    for name in (*names, model.default_prompt_name):
-        if name and model.prompts.get(name):
-            return str(model.prompts[name])
-    return ""
+    # The first that is there counts, empty or not: sentence-transformers gives every model a `query` and a `document`.
+    chosen = next((name for name in names if name in model.prompts), model.default_prompt_name)
+    return str(model.prompts.get(chosen or "") or "")
 
 
 def windows(model: SentenceTransformer, text: str, size: int) -> list[str]:
