@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from helpers import tiny
@@ -37,16 +39,21 @@ def configs(model) -> list[int]:
     return [id(module.config) for module in model[0].auto_model.modules() if hasattr(module, "config")]
 
 
-def test_what_was_attached_before_stays_attached(model) -> None:
+def test_modules_stay_attached_until_all_have_detached_them(model) -> None:
     layers, _ = layers_of(model)
     before = configs(model)
     first, *others = layers.full
-    assert attach({first: layers.modules[first]}) == [layers.modules[first]]
+    mine = attach({first: layers.modules[first]})
+    assert mine == [layers.modules[first]]
     with attached(layers.calibratable):
-        assert attach(layers.calibratable) == [], "all are attached by now"
+        detach(mine)
+        assert all(map(Attachment.of, layers.calibratable.values())), "the block still needs it"
+        mine = attach({first: layers.modules[first]})
+    assert Attachment.of(layers.modules[first]) is not None
+    assert not any(Attachment.of(layers.modules[index]) for index in others)
+    detach(copy.deepcopy(mine))  # a copy has nothing to do with those that hold the original
     assert configs(model) != before
-    detach([layers.modules[index] for index in others])  # they are not, and are left alone
-    detach(model.modules())
+    detach(mine)
     assert configs(model) == before
 
 

@@ -114,6 +114,15 @@ ARCHITECTURES = [
         query_pre_attn_scalar=8,
         **DECODER,
     ),
+    row(
+        "exaone4",
+        "Exaone4Config",
+        "lasttoken",
+        full=(1, 3),
+        layer_types=MIXED,
+        sliding_window=16,  # which its full layers have noted too
+        **DECODER,
+    ),
 ]
 
 

@@ -76,6 +76,7 @@ def test_nesting(model) -> None:
 
 
 def test_temporary_calibration_ends_with_an_exception_too(model) -> None:
+    model.prompts["query"] = "w1 "
     evenspan.calibrate(model, OTHER, default_task="document")
     other = model.encode(LONG)
 

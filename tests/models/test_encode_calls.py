@@ -38,36 +38,6 @@ def test_only_documents_are_calibrated(model) -> None:
     np.testing.assert_array_equal(model.encode(LONG, task="clustering"), plain)
 
 
-def test_default_task_makes_bare_encode_calibrated(cls_model) -> None:
-    model = cls_model
-    plain, plain_query = model.encode(LONG), model.encode_query(LONG)
-    evenspan.calibrate(model, SETTING, default_task="document")
-    documents = model.encode_document(LONG)
-    assert np.abs(documents - plain).max() > 1e-3
-    np.testing.assert_array_equal(model.encode(LONG), documents)
-    # A query says so by its task, by the name of its prompt, or by the prompt itself.
-    np.testing.assert_array_equal(model.encode_query(LONG), plain_query)
-    np.testing.assert_array_equal(model.encode(LONG, task="query"), plain)
-    np.testing.assert_array_equal(model.encode(LONG, prompt_name="query"), plain_query)
-    np.testing.assert_array_equal(model.encode(LONG, "query"), plain_query)
-    np.testing.assert_array_equal(model.encode(LONG, prompt=model.prompts["query"]), plain_query)
-    np.testing.assert_array_equal(model.encode(LONG, prompt_name="query", task="document"), plain_query)
-    assert np.abs(model.encode(LONG, prompt="w1 ") - evenspan.restore(model).encode(LONG, prompt="w1 ")).max() > 1e-3
-
-
-def test_query_prompt_by_name_where_prompts_are_empty(last_model) -> None:
-    assert last_model.prompts == {"query": "", "document": ""}
-    plain = last_model.encode(LONG)
-    evenspan.calibrate(last_model, SETTING, default_task="document")
-    np.testing.assert_array_equal(last_model.encode(LONG, prompt_name="query"), plain)
-    assert np.abs(last_model.encode(LONG, prompt_name="document") - plain).max() > 1e-3
-    assert np.abs(last_model.encode(LONG, prompt="") - plain).max() > 1e-3
-    last_model.default_prompt_name = "query"
-    np.testing.assert_array_equal(last_model.encode(LONG), plain)
-    np.testing.assert_array_equal(last_model.encode(LONG, task=None), plain)
-    assert np.abs(last_model.encode_document(LONG) - plain).max() > 1e-3
-
-
 def test_options_of_encode(model) -> None:
     evenspan.calibrate(model, SETTING)
     documents = model.encode_document(TEXTS)
@@ -183,6 +153,30 @@ def test_pools_from_before_the_calibration_are_refused(cls_model) -> None:
         cls_model.encode_document(LONG, pool=pool)
 
 
+def test_pools_from_before_another_calibration_or_restore_are_refused(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    documents = cls_model.encode_document(LONG)
+    pool = cls_model.start_multi_process_pool(["cpu"])
+    try:
+        with evenspan.calibrated(cls_model, Calibration()):
+            for encode in (cls_model.encode_document, cls_model.encode_query):
+                with pytest.raises(RuntimeError, match=rf"calibrated \({SETTING}.*Stop it and start another"):
+                    encode(LONG, pool=pool)
+        np.testing.assert_allclose(cls_model.encode_document(LONG, pool=pool), documents, atol=2e-6)
+        evenspan.restore(cls_model)
+        for encode in (cls_model.encode_document, cls_model.encode):
+            with pytest.raises(RuntimeError, match=rf"calibrated \({SETTING}.*Stop it and start another"):
+                encode(LONG, pool=pool)
+    finally:
+        cls_model.stop_multi_process_pool(pool)
+
+
+def test_processes_for_one_call(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    documents = cls_model.encode_document(LONG)
+    np.testing.assert_allclose(cls_model.encode_document(LONG, device=["cpu"]), documents, atol=2e-6)
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_copies_are_calibrated_and_independent(model, copied) -> None:
     plain = model.encode(LONG)
@@ -207,6 +201,37 @@ def test_compiled_models(name, tmp_path) -> None:
     np.testing.assert_allclose(model.encode_document(LONG[:2]), documents[:2], atol=1e-5)
     evenspan.restore(model)
     np.testing.assert_allclose(model.encode_document(LONG), queries, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("first", ["flex", "calibration"])
+def test_flex_attention(model, first) -> None:
+    with evenspan.calibrated(model, SETTING):
+        documents = model.encode_document(LONG)
+    steps = [
+        lambda: model[0].auto_model.set_attn_implementation("flex_attention"),
+        lambda: evenspan.calibrate(model, SETTING),
+    ]
+    with torch.compiler.set_stance("force_eager"):  # to compile it takes a minute
+        for step in steps if first == "flex" else reversed(steps):
+            step()
+        np.testing.assert_allclose(model.encode_document(LONG), documents, atol=2e-6)
+    evenspan.restore(model)
+    assert model[0].auto_model.config._attn_implementation == "flex_attention"
+
+
+def test_what_flex_attention_returns_beside_its_output_is_no_weights(model, monkeypatch) -> None:
+    """On a GPU it is the log-sum-exp of each row."""
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    def flex(module, query, *args, **kwargs):
+        return sdpa_attention_forward(module, query, *args, **kwargs)[0], query[..., 0]
+
+    evenspan.calibrate(model, SETTING)
+    documents = model.encode_document(LONG)
+    monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", flex)
+    np.testing.assert_array_equal(model.encode_document(LONG), documents)
 
 
 def test_no_attention_matrix_is_made(cls_model) -> None:
@@ -249,13 +274,13 @@ def test_the_row_is_computed_in_float32_under_autocast(model) -> None:
 
 
 def test_training_mode_is_not_mistaken_for_another_attention(model) -> None:
-    evenspan.calibrate(model, SETTING, default_task="document").train()
-    assert model(model.preprocess(LONG))["sentence_embedding"].requires_grad
+    evenspan.calibrate(model, SETTING).train()
+    assert model(model.preprocess(LONG), task="document")["sentence_embedding"].requires_grad
 
 
 def test_gradients_flow_through_a_calibrated_pass(model) -> None:
-    evenspan.calibrate(model, SETTING, default_task="document")
+    evenspan.calibrate(model, SETTING)
     features = model.preprocess(LONG)
-    output = model(features)["sentence_embedding"]
+    output = model(features, task="document")["sentence_embedding"]
     output.sum().backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters() if parameter.grad is not None)

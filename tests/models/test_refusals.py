@@ -147,6 +147,24 @@ def test_unknown_layers(cls_model, tmp_path) -> None:
     refused(mixed, r"whole passage. The model's full-attention layers are \[1, 3\]", setting=Calibration(layers=(2,)))
 
 
+def test_a_first_token_that_is_the_pooling_token(cls_model, last_model, tmp_path) -> None:
+    setting = Calibration("uniform", first_token="keep", basket_size=16)
+    refused(cls_model, "first_token=keep has no effect on this model", setting=setting)
+    with pytest.raises(ValueError, match="no effect"):
+        with evenspan.calibrated(cls_model[0].auto_model, setting, pooling="cls"):
+            pass
+    assert evenspan.calibration_of(evenspan.calibrate(last_model, setting)) == setting
+    # Models that were saved with it load, and are what they were.
+    plain = Calibration("uniform", basket_size=16)
+    evenspan.calibrate(cls_model, plain).save_pretrained(str(tmp_path / "saved"))
+    saved = tmp_path / "saved" / "evenspan.json"
+    saved.write_text(saved.read_text().replace('"first_token": null', '"first_token": "keep"'))
+    loaded = evenspan.load(tmp_path / "saved", device="cpu")
+    assert evenspan.calibration_of(loaded) == setting
+    with evenspan.calibrated(loaded, setting):
+        assert (loaded.encode_document(TEXTS) == cls_model.encode_document(TEXTS)).all()
+
+
 def test_a_refusal_leaves_an_earlier_calibration(cls_model) -> None:
     evenspan.calibrate(cls_model, SHORT)
     before = cls_model.encode_document(TEXTS)

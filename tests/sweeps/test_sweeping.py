@@ -20,7 +20,7 @@ from evenspan.sweeps import sweeping
 from evenspan.sweeps.figures import pareto_front
 from evenspan.sweeps.splitting import split
 
-UNKNOWN = {"distilbert", "modernbert", "nomic_bert", "gemma2", "gemma3"}
+UNKNOWN = {"distilbert", "modernbert", "nomic_bert", "gemma2", "gemma3", "exaone4"}
 MIXED = [
     Calibration(variant, strength, layers, size)
     for variant in ("soft", "uniform", "hard")

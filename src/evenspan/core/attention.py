@@ -32,6 +32,7 @@ class Attachment:
 
     layer: int
     config: Any
+    for_good: bool = False  # by whoever calibrates, not for a trial or a look
 
     NAME = "_evenspan_attachment"
 
@@ -90,7 +91,8 @@ def calibrated_attention(
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The model's own attention, with the pooled rows replaced where a calibrated pass says so."""
-    attachment: Attachment = getattr(module, Attachment.NAME)
+    # A plain call may arrive here when the module was detached a moment ago.
+    attachment = Attachment.of(module) or Attachment(-1, module.config)
     output, weights = _plain_attention(module, attachment, query, key, value, attention_mask, **kwargs)
     if calibrated_pass is None:
         return output, weights
@@ -118,14 +120,15 @@ def _with_pooled_rows(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     is_calibrated = layer in calibrated_pass.layers
     verify = calibrated_pass.verify and not module.training  # dropout changes the model's own row
-    if weights is not None or verify or recorder is not None:
+    shows_weights = weights is not None and weights.ndim == 4  # flex attention returns its log-sum-exp here
+    if shows_weights or verify or recorder is not None:
         with torch.autocast(query.device.type, enabled=False):
             scores = pooled_scores(pooled_query(query, baskets), key, baskets, scale, softcap)
             if verify:
                 _verify(module, output, scores, value, baskets)
             if recorder is not None:
                 recorder(layer, _masses(scores, baskets, calibration if is_calibrated else None), baskets)
-        if weights is not None and is_calibrated:
+        if weights is not None and shows_weights and is_calibrated:
             weights = _replace_weights(weights, redistribute(scores, baskets, calibration), baskets)
     if is_calibrated:
         calibrated_pass.layers_done += 1

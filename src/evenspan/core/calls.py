@@ -14,6 +14,7 @@ from evenspan.calibration import Calibration
 from evenspan.core.attention import CalibratedPass, Recorder
 from evenspan.core.baskets import Baskets, PoolingToken
 from evenspan.core.install import overridden
+from evenspan.core.usage import call_of
 
 Output = TypeVar("Output")
 _PLAIN_FORWARD = "evenspan_plain_forward"
@@ -88,7 +89,8 @@ def every_call_calibrated(model: nn.Module, calls: CalibratedCalls) -> Iterator[
     @functools.wraps(plain)
     def forward(*args: Any, **kwargs: Any) -> Any:
         named = dict(zip(("input_ids", "attention_mask"), args, strict=False))
-        return calls.run(plain, {**named, **kwargs}, *args, **kwargs)
+        with call_of(model):
+            return calls.run(plain, {**named, **kwargs}, *args, **kwargs)
 
     setattr(forward, _PLAIN_FORWARD, plain)
     with overridden(model, forward):

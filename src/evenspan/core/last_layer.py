@@ -39,7 +39,7 @@ class PooledLayer(nn.Module):
 
 
 def _can_leave_out(layer: nn.Module, calibrated_pass: CalibratedPass) -> bool:
-    """Whether the layer is calibrated, and nobody wants to see, or has changed, what would be left out."""
+    """Whether the layer is calibrated, and nothing but its pooled rows can be wanted."""
     family: Any = family_of(layer)
     if torch.is_grad_enabled() or family is None:
         return False
@@ -48,17 +48,21 @@ def _can_leave_out(layer: nn.Module, calibrated_pass: CalibratedPass) -> bool:
     if attachment is None or attachment.layer not in calibrated_pass.layers:
         return False
     # Eager attention gives a sequence without any token a row of its own making.
-    return attachment.implementation != "eager" and not looked_into(layer, attention)
+    return attachment.implementation != "eager"
 
 
-def looked_into(layer: nn.Module, *modules: nn.Module) -> bool:
-    """Whether someone looks at, or has changed, the attention of a layer, which rows by themselves pass over, or `modules`."""
-    passed_over = [*modules, getattr(layer, "attention", None)]
-    return any(
-        module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
-        for module in passed_over
-        if module is not None
-    )
+def looked_into(modules: Iterable[nn.Module]) -> bool:
+    """Whether someone looks at what modules are given or return, or has changed what they do."""
+    return any(module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__ for module in modules)
+
+
+def modules_around(model: nn.Module, layer: nn.Module) -> tuple[nn.Module, ...]:
+    """The modules that see what a layer returns: those that it is part of, and those beside it in them."""
+    (place,) = (name for name, module in model.named_modules() if module is layer)
+    names = place.split(".")[:-1]
+    parents = [model.get_submodule(".".join(names[:depth])) for depth in range(len(names) + 1)]
+    beside = [module for parent in parents if not isinstance(parent, nn.ModuleList) for module in parent.children()]
+    return tuple({*parents, *beside})
 
 
 @not_compiled

@@ -24,6 +24,7 @@ class AttentionLayers:
 
     modules: tuple[nn.Module, ...]
     full: tuple[int, ...]
+    pooling: PoolingToken
 
     @property
     def calibratable(self) -> dict[int, nn.Module]:
@@ -31,7 +32,12 @@ class AttentionLayers:
         return {number: self.modules[number] for number in self.full}
 
     def chosen_by(self, calibration: Calibration) -> tuple[int, ...]:
-        """The numbers of the layers that a calibration changes; raises a `ValueError` if it names others."""
+        """The numbers of the layers that a calibration changes; raises a `ValueError` if it asks for what is not there."""
+        if self.pooling == "cls" and calibration.first_token is not None:
+            raise ValueError(
+                f"first_token={calibration.first_token} has no effect on this model: its pooling token is the first token. "
+                "Leave first_token out."
+            )
         return calibration.choose_layers(self.full, len(self.modules))
 
     @classmethod
@@ -59,7 +65,7 @@ class AttentionLayers:
                 f"{name} cannot be calibrated with first-token pooling: its attention is causal, so its first token "
                 "attends to nothing but itself. Pool the last token instead."
             )
-        return cls(modules, full)
+        return cls(modules, full, pooling)
 
 
 def is_causal(module: nn.Module) -> bool:
@@ -155,6 +161,8 @@ def _sees_all(module: nn.Module, index: int, max_tokens: int | None) -> bool:
     window = getattr(module, "sliding_window", None)
     if not hasattr(module, "sliding_window") and (kinds is None or kind == "sliding_attention"):
         window = getattr(config, "sliding_window", None)
+    if getattr(module, "is_sliding", None) is False:  # exaone4 notes its window in full layers too
+        window = None
     if window is None:
         return kind == "full_attention"
     return max_tokens is not None and max_tokens <= window

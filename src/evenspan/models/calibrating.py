@@ -1,10 +1,15 @@
-"""Calibrate a model, for good or for a while, and take the calibration back."""
+"""Calibrate a model, for good or for a while, and take the calibration back.
+
+Calls that are on their way keep the setting they began with: what is changed here holds for calls that begin later, and
+what running calls need is taken away when they have ended.
+"""
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from sentence_transformers import SentenceTransformer
@@ -13,12 +18,16 @@ from torch import nn
 from evenspan.calibration import Calibration
 from evenspan.core.attention import Attachment
 from evenspan.core.baskets import PoolingToken
-from evenspan.core.calls import CalibratedCalls, every_call_calibrated, is_calibrated_by_itself
-from evenspan.core.install import attach, attached, detach
+from evenspan.core.calls import CalibratedCalls, every_call_calibrated
+from evenspan.core.install import attach, detach
 from evenspan.core.layers import AttentionLayers
 from evenspan.core.probe import try_out
+from evenspan.core.usage import TURN, block_of, usage_of
 from evenspan.models.modules import CalibratedSentenceTransformer, CalibratedTransformer, calibrated_module
-from evenspan.models.pipeline import Pipeline
+from evenspan.models.pipeline import DOCUMENT_PROMPTS
+from evenspan.models.prepared import Prepared, setting_of
+from evenspan.models.reading import document_module
+from evenspan.models.setting import Setting
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -29,13 +38,15 @@ def calibrate(
     """Make a `SentenceTransformer` encode documents position-fairly, in place.
 
     `encode_document` is calibrated, `encode_query` never. A bare `encode` is plain unless `task="document"` is passed
-    or `default_task="document"` is set here, for libraries that call nothing else; calls that name the query prompt
-    stay plain then too. Calibrating again replaces the calibration and the default task. Pools of processes have
-    copies of the model: start them afterwards. Calibration is for encoding: train the plain model.
+    or `default_task="document"` is set here, for libraries that call nothing else; calls with a prompt that is not one
+    of the document's (`document`, `passage`, `corpus`) stay plain then too. Calibrating again replaces the calibration
+    and the default task, for calls that begin later. Pools of processes have copies of the model: start them
+    afterwards. Calibration is for encoding: train the plain model.
 
     Raises:
         UnsupportedModelError, TypeError: if the model cannot be calibrated, saying why; the model is left as it was.
-        ValueError: if the calibration names layers that the model does not have, or that do not see the whole passage.
+        ValueError: if the calibration asks for layers, or for a first token, that the model does not have.
+        RuntimeError: if another thread or task has the model in a `calibrated` block.
 
     Example:
         >>> import evenspan
@@ -43,28 +54,42 @@ def calibrate(
         >>> model = evenspan.calibrate(SentenceTransformer("BAAI/bge-m3"))  # doctest: +SKIP
         >>> vectors = model.encode_document(passages)  # doctest: +SKIP
     """
-    _Prepared.of(model, calibration, default_task).put()
+    prepared = Prepared.of(model, calibration, default_task)
+    if default_task is not None and not _has_query_prompt(model):
+        warnings.warn(
+            "This model has no query prompt, so a bare encode() cannot tell queries from documents and calibrates both. "
+            'Encode queries with encode_query, or with encode(..., task="query").',
+            stacklevel=2,
+        )
+    prepared.put()
     return model
 
 
+def calibrate_as_saved(model: SentenceTransformer, calibration: Calibration, default_task: str | None) -> None:
+    """`calibrate` with what a model was saved with, also if it would be refused by now because it has no effect."""
+    Prepared.of(model, calibration, default_task, as_saved=True).put()
+
+
 def restore(model: SentenceTransformer) -> SentenceTransformer:
-    """Take the calibration off again, in place: the plain model, bit for bit. A plain model is left alone."""
-    module: Any = calibrated_module(_sentence_transformer(model))
-    if module is not None:
-        detach(module.model.modules())
-        for name in CalibratedTransformer.STATE:
-            delattr(module, name)
-        module.__class__ = module.plain_class
-    if isinstance(model, CalibratedSentenceTransformer):
-        outer: Any = model
-        outer.__class__ = model.plain_class
+    """Take the calibration off again, in place: the plain model, bit for bit. A plain model is left alone.
+
+    Raises:
+        RuntimeError: if another thread or task has the model in a `calibrated` block.
+    """
+    module = calibrated_module(_sentence_transformer(model))
+    if module is None:
+        _give_class_back(model)
+        return model
+    with TURN:
+        usage_of(module).refuse_others()
+        _set(model, module, None)
     return model
 
 
 def calibration_of(model: SentenceTransformer) -> Calibration | None:
     """The calibration a model has now, or None for a plain one."""
-    module = calibrated_module(_sentence_transformer(model))
-    return None if module is None else module.calls.calibration
+    setting = setting_of(calibrated_module(_sentence_transformer(model)))
+    return None if setting is None else setting.calls.calibration
 
 
 @contextmanager
@@ -80,6 +105,12 @@ def calibrated(
     Takes a `SentenceTransformer` (a `default_task` it already has stays in force unless another is given), or a plain
     transformers model together with `pooling="cls"` or `"last"`: which token of its output you will read. In the block
     every call of a plain transformers model is calibrated: leave queries outside.
+
+    The calibration is the model's: work that is handed to other threads in the block is calibrated too. Blocks nest
+    within a thread or asyncio task.
+
+    Raises:
+        RuntimeError: if another thread or task has the model in such a block; otherwise as `calibrate`.
     """
     if not isinstance(model, SentenceTransformer):
         with _calibrated_transformer(model, calibration, pooling):
@@ -87,57 +118,55 @@ def calibrated(
         return
     if pooling is not None:
         raise ValueError("A SentenceTransformer knows its pooling: leave `pooling` out.")
-    module = calibrated_module(model)
-    before = None if module is None else {name: getattr(module, name) for name in module.STATE}
-    prepared = _Prepared.of(model, calibration, default_task or (module.default_task if module else None))
-    prepared.put()
-    try:
+    current = setting_of(calibrated_module(model))
+    prepared = Prepared.of(model, calibration, default_task or (current.default_task if current else None))
+    module = prepared.pipeline.transformer
+    with block_of(module, prepared.put, functools.partial(_set, model, module)):
         yield model
-    finally:
-        if before is None:
-            restore(model)
-        else:
-            replace(prepared, state=before).put()
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """A model that was seen to take a calibration: putting it in cannot fail any more."""
+@contextmanager
+def uncalibrated(model: SentenceTransformer) -> Iterator[None]:
+    """The plain model for a while, whatever calibration it has. Such blocks of several threads or tasks may overlap."""
+    module = document_module(model)
 
-    model: SentenceTransformer
-    pipeline: Pipeline
-    layers: AttentionLayers
-    last_layer: nn.Module | None
-    state: dict[str, Any]  # of the `CalibratedTransformer`
+    def enter() -> Setting | None:
+        setting = setting_of(module)
+        if setting is not None:
+            module.setting = setting.without_calibration()
+        return setting
 
-    @classmethod
-    def of(cls, model: SentenceTransformer, calibration: Calibration, default_task: str | None) -> _Prepared:
-        """Check everything, and change nothing."""
-        if not isinstance(calibration, Calibration):
-            raise TypeError(
-                f"calibration must be a Calibration, not {type(calibration).__name__}; "
-                "read a string with Calibration.parse(...)."
-            )
-        if default_task not in (None, "document"):
-            raise ValueError(f"default_task must be None or 'document', not {default_task!r}.")
-        pipeline = Pipeline.of(model)
-        if is_calibrated_by_itself(pipeline.transformer.model):
-            raise ValueError(
-                "This model's transformer is calibrated by itself in a `with` block: leave that block first."
-            )
-        layers = pipeline.layers()
-        calls = CalibratedCalls(calibration, pipeline.pooling_token, layers.chosen_by(calibration))
-        state = {"calls": calls, "default_task": default_task, "pooling_reference": (pipeline.pooling,)}
-        return cls(model, pipeline, layers, pipeline.last_layer(layers), state)
+    with block_of(module, enter, functools.partial(_set, model, module), is_plain=True):
+        yield
 
-    def put(self) -> None:
-        """Attach our attention wherever it can be used, and say in the module's state what it is used for."""
-        attach(self.layers.calibratable, self.last_layer)
-        module: Any = self.pipeline.transformer
-        module.__dict__.update(self.state)
-        module.__class__ = CalibratedTransformer
-        outer: Any = self.model
-        outer.__class__ = CalibratedSentenceTransformer
+
+def _set(model: SentenceTransformer, module: nn.Module, setting: Setting | None) -> None:
+    """Let later calls of a model have another setting than it was prepared for last, or none."""
+    if isinstance(module, CalibratedTransformer):
+        module.setting = setting
+        if setting is None:
+            usage_of(module).when_idle(functools.partial(_take_off, model, module))
+
+
+def _take_off(model: SentenceTransformer, module: CalibratedTransformer) -> None:
+    """Make everything what it was, unless the model was calibrated again or a block will do so when it ends."""
+    if usage_of(module).blocks or setting_of(module) is not None:
+        return
+    if isinstance(module, CalibratedTransformer):
+        detach(module.attached)
+        for name in module.STATE:
+            delattr(module, name)
+        _give_class_back(module)
+    _give_class_back(model)
+
+
+def _give_class_back(module: Any) -> None:
+    if isinstance(module, (CalibratedTransformer, CalibratedSentenceTransformer)):
+        module.__class__ = module.plain_class
+
+
+def _has_query_prompt(model: SentenceTransformer) -> bool:
+    return any(text for name, text in model.prompts.items() if name not in DOCUMENT_PROMPTS)
 
 
 @contextmanager
@@ -148,23 +177,19 @@ def _calibrated_transformer(model: nn.Module, calibration: Calibration, pooling:
         )
     layers = AttentionLayers.of(model, pooling)
     try_out(model, layers, pooling)
-    if any(map(Attachment.of, layers.modules)) and not is_calibrated_by_itself(model):
+    if any(attachment is not None and attachment.for_good for attachment in map(Attachment.of, layers.modules)):
         raise ValueError(
             "This model is part of a SentenceTransformer that is calibrated: use evenspan.calibrated(...) on that one."
         )
     calls = CalibratedCalls(calibration, pooling, layers.chosen_by(calibration))
-    with attached(layers.calibratable), every_call_calibrated(model, calls):
-        yield
-
-
-@contextmanager
-def uncalibrated(model: SentenceTransformer) -> Iterator[None]:
-    """The plain model for a while, whatever calibration it has."""
-    if calibration_of(model) is None:
-        yield
-    else:
-        with calibrated(model, Calibration(strength=0.0)):
-            yield
+    with block_of(model):
+        modules = attach(layers.calibratable)
+        try:
+            with every_call_calibrated(model, calls):
+                yield
+        finally:
+            with TURN:
+                usage_of(model).when_idle(functools.partial(detach, modules))
 
 
 def _sentence_transformer(model: object) -> SentenceTransformer:

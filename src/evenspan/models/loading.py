@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 
 from evenspan.calibration import Calibration
-from evenspan.models.calibrating import calibrate
+from evenspan.models.calibrating import calibrate_as_saved
 from evenspan.models.devices import check_device
 from evenspan.models.files import ModelFiles, read_json
 from evenspan.models.gte import is_new, native_config
@@ -72,7 +72,7 @@ def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransfo
         model = _build(files, str(view), {**kwargs, "local_files_only": True, "revision": None})
     _rename(model, name)
     if calibrated_at is not None:
-        calibrate(model, *_saved_calibration(folder / calibrated_at / SAVED_CALIBRATION))
+        calibrate_as_saved(model, *_saved_calibration(folder / calibrated_at / SAVED_CALIBRATION))
     return model
 
 

@@ -10,20 +10,27 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
-from evenspan.core.calls import CalibratedCalls
 from evenspan.core.install import register
-from evenspan.models.pipeline import POOLING_TOKENS, document_modules, pooled_behind_prompt, reads_pooled_only
+from evenspan.core.usage import call_of
+from evenspan.models.pipeline import DOCUMENT_PROMPTS, document_modules, pooled_behind_prompt
+from evenspan.models.pools import CalibratedQueue
+from evenspan.models.reading import document_module
+from evenspan.models.setting import Setting
 
 SAVED_CALIBRATION = "evenspan.json"
+_ENCODE = inspect.signature(SentenceTransformer.encode)
+# What runs the batches of an `encode`; until sentence-transformers 6.1 it did so itself.
+_BATCHES = inspect.unwrap(getattr(SentenceTransformer, "_inference", SentenceTransformer.encode)).__code__
 _NOTE = "> This model carries an [evenspan](https://pypi.org/project/evenspan)"
 
 
@@ -39,47 +46,58 @@ class CalibratedTransformer(Transformer):
     __module__ = "evenspan.models"
 
     plain_class = Transformer
-    STATE = ("calls", "default_task", "pooling_reference")
+    STATE = ("setting", "attached")
 
-    # `calibrate` overrules `task`: encode() uses it for calls that name the query prompt.
-    # `pooled_only` allows its last layer to compute the pooled rows alone: for calls that return nothing else.
-    forward_kwargs = {"task", "calibrate", "pooled_only"}
+    # `setting` is that of the call, whatever the module's is by now. `calibrate` overrules `task`.
+    # `pooled_only` allows the last layer to compute the pooled rows alone: for calls that return nothing else.
+    forward_kwargs = {"task", "calibrate", "pooled_only", "setting"}
 
-    calls: CalibratedCalls
-    default_task: str | None
-    # In a tuple, so that torch does not list the pooling module as a part of this one.
-    pooling_reference: tuple[Pooling]
+    setting: Setting | None  # None: restored, but calls or blocks that began before are not over yet
+    attached: tuple[nn.Module, ...]
 
+    @property
+    def default_task(self) -> str | None:
+        """What a bare `encode` encodes: documents, or None for nothing in particular."""
+        return None if self.setting is None else self.setting.default_task
+
+    # The methods name `Transformer` in place of super(): whoever looked one up may call it when the class is plain again.
     def forward(
         self,
         features: dict[str, Any],
         task: str | None = None,
         calibrate: bool | None = None,
         pooled_only: bool = False,
+        setting: Setting | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Encode a batch: calibrated if it is a batch of documents, else exactly as without calibration."""
-        if calibrate is None:
-            calibrate = (task or self.default_task) == "document"
-        plain = functools.partial(super().forward, features, **kwargs)
+        plain: Callable[..., dict[str, Any]] = functools.partial(Transformer.forward, self, features, **kwargs)
+        if calibrate is False:
+            return plain()
+        if setting is None:  # called by itself, or by a model that knows nothing of calibration
+            with call_of(self):
+                setting = getattr(self, "setting", None)
+                if setting is None:
+                    return plain()
+                return self.forward(features, task, calibrate, pooled_only, setting, **kwargs)
+        if calibrate is None:  # behind a prompt there may be a query
+            task = task or (None if "prompt_length" in features else setting.default_task)
+            calibrate = task == "document"
         if not calibrate:
             return plain()
-        (pooling,) = self.pooling_reference
-        if POOLING_TOKENS.get(str(pooling.pooling_mode)) != self.calls.pooling:
-            raise RuntimeError(
-                f"The model was calibrated for {self.calls.pooling!r} pooling, but its pooling mode is now "
-                f"{pooling.pooling_mode!r}. Call evenspan.calibrate(model) again."
-            )
-        pooled = pooled_behind_prompt(features, pooling, self.calls.pooling)
-        return self.calls.run(plain, features, pooled=pooled, pooled_only=pooled_only)
+        setting.check_pooling_mode()
+        pooled = pooled_behind_prompt(features, setting.pooling, setting.calls.pooling)
+        return setting.calls.run(plain, features, pooled=pooled, pooled_only=pooled_only)
 
     def __repr__(self) -> str:
-        plain = super().__repr__().removeprefix("Transformer(")
-        return f"CalibratedTransformer({str(self.calls.calibration)!r}, {plain}"
+        calibration = None if self.setting is None else str(self.setting.calls.calibration)
+        return f"CalibratedTransformer({calibration!r}, {Transformer.__repr__(self).removeprefix('Transformer(')}"
 
-    def state(self) -> str:
-        """The calibration and the default task, in words."""
-        return f"{self.calls.calibration} {self.default_task}"
+    def on_model_ready(self, model: BaseModel) -> None:
+        """Give a model that is built around this module the class that tells queries from documents."""
+        if type(model) is SentenceTransformer and document_module(model) is self and self.setting is not None:
+            outer: Any = model
+            outer.__class__ = CalibratedSentenceTransformer
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -87,8 +105,13 @@ class CalibratedTransformer(Transformer):
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Save the module, and its calibration beside it."""
+        if self.setting is None:
+            raise RuntimeError(
+                "This model was restored while calls or blocks that need its calibration are not over yet: save it "
+                "afterwards. If there are none, it is a copy from that time: call evenspan.restore(model) first."
+            )
         super().save(output_path, *args, **kwargs)
-        saved = {"calibration": self.calls.calibration.to_dict(), "default_task": self.default_task}
+        saved = {"calibration": self.setting.calls.calibration.to_dict(), "default_task": self.default_task}
         text = json.dumps(saved, indent=2) + "\n"
         (Path(output_path) / SAVED_CALIBRATION).write_text(text, encoding="utf-8")
 
@@ -107,37 +130,70 @@ class CalibratedSentenceTransformer(SentenceTransformer):
 
     @functools.wraps(SentenceTransformer.encode)
     def encode(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # noqa: D102
-        given = inspect.signature(SentenceTransformer.encode).bind_partial(self, *args, **kwargs).arguments
-        prompt, prompt_name = given.get("prompt"), given.get("prompt_name")
-        if prompt is None and prompt_name is None and kwargs.get("task") is None:
-            prompt_name = self.default_prompt_name
-        # Whatever the task, what carries the query prompt is a query.
-        is_query = prompt_name == "query" if prompt is None else self._is_query_prompt(prompt)
-        module = calibrated_module(self)
-        if module is not None:
-            self._check_parts(module, given.get("pool"))
-            if is_query:
-                kwargs.setdefault("calibrate", False)
-            wants_vectors = given.get("output_value", "sentence_embedding") == "sentence_embedding"
-            if wants_vectors and reads_pooled_only(document_modules(self)):  # as the modules are now
-                kwargs.setdefault("pooled_only", True)
-        return super().encode(*args, **kwargs)
+        modules = document_modules(self)
+        with call_of(modules[0]):
+            setting = _setting_of_call(self, modules)
+            if setting is None:
+                return SentenceTransformer.encode(self, *args, **kwargs)
+            given = _ENCODE.bind_partial(self, *args, **kwargs).arguments
+            if kwargs.get("calibrate") is None:
+                kwargs["calibrate"] = self._are_documents(given, kwargs.get("task"), setting.default_task)
+            if kwargs["calibrate"]:
+                setting.check_pooling(modules)
+                wants_vectors = given.get("output_value", "sentence_embedding") == "sentence_embedding"
+                if wants_vectors and setting.may_leave_out_rows(self, modules):
+                    kwargs.setdefault("pooled_only", True)
+            pool = given.get("pool")
+            if pool is not None:
+                CalibratedQueue.check(pool)
+            # Pools have the setting already; they are told its name, to see that it is the same one.
+            in_processes = pool is not None or isinstance(given.get("device"), list)
+            kwargs["setting"] = str(setting) if in_processes else setting
+            return SentenceTransformer.encode(self, *args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a batch by itself, or one of a call of `encode`."""
+        if "setting" not in kwargs and "calibrate" not in kwargs and sys._getframe(1).f_code is _BATCHES:
+            kwargs["calibrate"] = False  # of a call that began when the model was plain
+        if "setting" in kwargs or kwargs.get("calibrate") is False:
+            return SentenceTransformer.__call__(self, *args, **kwargs)
+        modules = document_modules(self)
+        with call_of(modules[0]):
+            setting = _setting_of_call(self, modules)
+            if setting is None:
+                kwargs["calibrate"] = False
+            else:
+                setting.check_pooling(modules)
+                kwargs["setting"] = setting
+            return SentenceTransformer.__call__(self, *args, **kwargs)
+
+    def _are_documents(self, given: Mapping[str, Any], task: str | None, default_task: str | None) -> bool:
+        """Whether a call of `encode` says clearly enough that it encodes documents."""
+        if task is not None or default_task is None:
+            return task == "document"
+        prompt, name = given.get("prompt"), given.get("prompt_name")
+        if prompt is None:
+            name = self.default_prompt_name if name is None else name
+            return name is None or name in DOCUMENT_PROMPTS
+        names = {name for name, text in self.prompts.items() if text == prompt}
+        return prompt == "" or (names != set() and names.issubset(DOCUMENT_PROMPTS))
+
+    def preprocess(self, *args: Any, **kwargs: Any) -> Any:
+        """Tokenize texts: without what is said of their calibration, which tokenizers keep as keys of caches."""
+        for name in CalibratedTransformer.forward_kwargs - {"task"}:
+            kwargs.pop(name, None)
+        return SentenceTransformer.preprocess(self, *args, **kwargs)
 
     def start_multi_process_pool(self, *args: Any, **kwargs: Any) -> Any:
-        """Start a pool, which remembers the calibration its copies of the model have."""
-        pool: Any = super().start_multi_process_pool(*args, **kwargs)
-        module = calibrated_module(self)
-        return pool if module is None else {**pool, "evenspan": module.state()}
-
-    def _check_parts(self, module: CalibratedTransformer, pool: dict[str, Any] | None) -> None:
-        """Refuse to encode with parts that are not those that were calibrated."""
-        if pool is not None and pool.get("evenspan") != module.state():
-            raise RuntimeError(
-                "This pool was started before the model was calibrated as it is now, and its processes have copies of the "
-                "model as it was then. Stop it and start another."
-            )
-        if not any(part is module.pooling_reference[0] for part in self.modules()):
-            raise RuntimeError("The model's pooling module was replaced. Call evenspan.calibrate(model) again.")
+        """Start a pool, which takes work of the setting that its copies of the model have, and no other."""
+        module = document_modules(self)[0]
+        with call_of(module):
+            before = _setting_of_call(self, [module])
+            pool: Any = SentenceTransformer.start_multi_process_pool(self, *args, **kwargs)
+            if before is not _setting_of_call(self, [module]):
+                self.stop_multi_process_pool(pool)
+                raise RuntimeError("The calibration was changed while the pool was being started. Start it again.")
+        return pool if before is None else {**pool, "input": CalibratedQueue(pool["input"], str(before))}
 
     @classmethod
     def _load_with_module_classes(
@@ -150,21 +206,31 @@ class CalibratedSentenceTransformer(SentenceTransformer):
         }
         return SentenceTransformer._load_with_module_classes(model_name_or_path, plain, **kwargs)
 
-    def _is_query_prompt(self, prompt: str) -> bool:
-        others = {text for name, text in self.prompts.items() if name != "query"}
-        return prompt == self.prompts.get("query") and prompt not in {*others, ""}
-
     def save(self, path: str, *args: Any, **kwargs: Any) -> None:
         """Save the model, with a word in its model card on how to load it."""
         super().save(path, *args, **kwargs)
         card, module = Path(path) / "README.md", calibrated_module(self)
-        if module is not None and card.exists():
+        if module is not None and module.setting is not None and card.exists():
             note = (
-                f"{_NOTE} calibration, `{module.calls.calibration}`: documents are encoded position-fairly. "
+                f"{_NOTE} calibration, `{module.setting.calls.calibration}`: documents are encoded position-fairly. "
                 "Load it with `evenspan.load(...)` in place of `SentenceTransformer(...)`."
             )
             front, title, rest = without_note(card.read_text(encoding="utf-8")).partition("\n# ")
             card.write_text(f"{front}\n{note}\n{title}{rest}", encoding="utf-8")
+
+
+def _setting_of_call(model: SentenceTransformer, modules: Sequence[nn.Module]) -> Setting | None:
+    """The setting of a call that begins now; None if the model was restored."""
+    if not isinstance(model, CalibratedSentenceTransformer):
+        return None
+    if not isinstance(modules[0], CalibratedTransformer):
+        raise RuntimeError(
+            f"This model was calibrated, but the {type(modules[0]).__name__} that reads its documents now is not: it was "
+            "replaced or wrapped, or restored as part of another model. Call evenspan.calibrate(model) to calibrate it "
+            "again, or evenspan.restore(model) to have it plain."
+        )
+    setting: Setting | None = modules[0].setting
+    return setting
 
 
 def calibrated_module(model: nn.Module) -> CalibratedTransformer | None:

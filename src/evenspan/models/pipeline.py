@@ -20,6 +20,8 @@ from evenspan.core.probe import last_layer_works, try_out
 from evenspan.errors import UnsupportedModelError
 
 POOLING_TOKENS: dict[str, PoolingToken] = {"cls": "cls", "lasttoken": "last"}
+# The names of prompts that stand in front of documents, as `encode_document` looks for them.
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 # The features that say where the tokens of a batch are, padded or packed.
 _LAYOUT = ("attention_mask", "cu_seq_lens_q", "seq_idx", "prompt_length")
 

@@ -7,7 +7,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from evenspan.errors import UnsupportedModelError
-from evenspan.models.pipeline import document_modules
+from evenspan.models.pipeline import DOCUMENT_PROMPTS, document_modules
 
 UNLIMITED = 10**9  # tokens that a model reads which reads any number
 
@@ -35,7 +35,7 @@ def room_for_text(model: SentenceTransformer, prompt: str | None = None) -> int:
 
 def document_prompt(model: SentenceTransformer) -> str:
     """What a model puts in front of documents by itself."""
-    return _prompt(model, "document", "passage", "corpus")  # as encode_document looks for it
+    return _prompt(model, *DOCUMENT_PROMPTS)
 
 
 def query_prompt(model: SentenceTransformer) -> str:

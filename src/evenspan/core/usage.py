@@ -1,0 +1,135 @@
+"""Who uses a model at this moment: calls on their way, and open `with` blocks and their owners.
+
+Kept beside the models, not in them: copies and saved models know nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import nn
+
+# One lock for all models, held for moments: whoever changes a model, or what is known of its use, has it.
+TURN = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The thread, and in it the asyncio task, that opened a block."""
+
+    thread: threading.Thread
+    task: asyncio.Task[Any] | None
+
+    @classmethod
+    def now(cls) -> Owner:
+        """Who is running this."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # no event loop runs in this thread
+            task = None
+        return cls(threading.current_thread(), task)
+
+    def encloses(self, other: Owner) -> bool:
+        """Whether all that the other does now is inside this one's block: the same thread or task, or an event loop in it."""
+        return self.thread is other.thread and self.task in (None, other.task)
+
+
+@dataclass(eq=False)
+class Block:
+    """A `with` block that changes a model for a while."""
+
+    owner: Owner
+    is_plain: bool  # whether it asks for the plain model: any number of such blocks may overlap
+    before: Any  # what the model goes back to
+
+
+class Usage:
+    """The calls and blocks of one model."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.blocks: list[Block] = []
+        self._waiting: list[Callable[[], None]] = []
+
+    def refuse_others(self, *, is_plain: bool = False) -> None:
+        """Raise if another thread or task has a block open that a change would reach into."""
+        owner = Owner.now()
+        for block in self.blocks:
+            if not block.owner.encloses(owner) and not (is_plain and block.is_plain):
+                other = "thread" if block.owner.thread is not owner.thread else "task"
+                raise RuntimeError(
+                    f"Another {other} has this model in a `with` block of evenspan, and a model has one calibration at a "
+                    f"time. Calibrate it once for all of them with evenspan.calibrate(model), or give each {other} a copy "
+                    "of its own (copy.deepcopy(model))."
+                )
+
+    def when_idle(self, action: Callable[[], None]) -> None:
+        """Do something as soon as no call is on its way: at once, if there is none."""
+        self._waiting.append(action)
+        self._settle()
+
+    def end_call(self) -> None:
+        """Count a call that has ended."""
+        self.calls -= 1
+        self._settle()
+
+    def _settle(self) -> None:
+        while not self.calls and self._waiting:
+            self._waiting.pop(0)()
+
+
+_usages: WeakKeyDictionary[nn.Module, Usage] = WeakKeyDictionary()
+
+
+def usage_of(model: nn.Module) -> Usage:
+    """How a model is used; to be looked at and changed by whoever has the `TURN`."""
+    with TURN:
+        return _usages.setdefault(model, Usage())
+
+
+@contextmanager
+def call_of(model: nn.Module) -> Iterator[None]:
+    """A call of a model: while it lasts, nothing that it needs is taken away."""
+    with TURN:
+        usage = usage_of(model)
+        usage.calls += 1
+    try:
+        yield
+    finally:
+        with TURN:
+            usage.end_call()
+
+
+@contextmanager
+def block_of(
+    model: nn.Module,
+    enter: Callable[[], Any] = lambda: None,
+    leave: Callable[[Any], None] = lambda _: None,
+    *,
+    is_plain: bool = False,
+) -> Iterator[None]:
+    """A block on a model; raises at once if it would overlap with one of another thread or task.
+
+    `enter` changes the model and returns what `leave` needs to change it back.
+    """
+    with TURN:
+        usage = usage_of(model)
+        usage.refuse_others(is_plain=is_plain)
+        block = Block(Owner.now(), is_plain, enter())
+        usage.blocks.append(block)
+    try:
+        yield
+    finally:
+        with TURN:
+            place = usage.blocks.index(block)
+            del usage.blocks[place]
+            if place < len(usage.blocks):  # another is open that began later: it is the one that will change back
+                usage.blocks[place].before = block.before
+            else:
+                leave(block.before)
