@@ -107,7 +107,7 @@ def test_a_call_keeps_the_setting_it_began_with(model, began, change) -> None:
     assert parts(model) == before
 
 
-def test_a_model_is_restored_when_its_last_call_has_ended(model) -> None:
+def test_a_model_is_restored_when_its_last_call_has_ended(model, tmp_path) -> None:
     evenspan.calibrate(model, MILD)
     with ThreadPoolExecutor(1) as pool, paused_in_second_batch(model) as (paused, resume):
         running = pool.submit(model.encode_document, LONG, batch_size=2)
@@ -115,7 +115,7 @@ def test_a_model_is_restored_when_its_last_call_has_ended(model) -> None:
         evenspan.restore(model)
         assert type(model) is not SentenceTransformer, "a call still needs it"
         with pytest.raises(RuntimeError, match="save it afterwards"):
-            model.save_pretrained("never-written")
+            model.save_pretrained(str(tmp_path / "never-written"))
         twin = copy.deepcopy(model)
         resume.set()
         running.result()
