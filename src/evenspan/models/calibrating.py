@@ -23,7 +23,7 @@ from evenspan.core.install import attach, detach
 from evenspan.core.layers import AttentionLayers
 from evenspan.core.probe import try_out
 from evenspan.core.usage import TURN, block_of, usage_of
-from evenspan.models.modules import CalibratedSentenceTransformer, CalibratedTransformer, calibrated_module
+from evenspan.models.modules import CalibratedSentenceTransformer, CalibratedTransformer, calibrated_module, put
 from evenspan.models.pipeline import DOCUMENT_PROMPTS
 from evenspan.models.prepared import Prepared, setting_of
 from evenspan.models.reading import document_module
@@ -61,13 +61,8 @@ def calibrate(
             'Encode queries with encode_query, or with encode(..., task="query").',
             stacklevel=2,
         )
-    prepared.put()
+    put(prepared)
     return model
-
-
-def calibrate_as_saved(model: SentenceTransformer, calibration: Calibration, default_task: str | None) -> None:
-    """`calibrate` with what a model was saved with, also if it would be refused by now because it has no effect."""
-    Prepared.of(model, calibration, default_task, as_saved=True).put()
 
 
 def restore(model: SentenceTransformer) -> SentenceTransformer:
@@ -121,7 +116,7 @@ def calibrated(
     current = setting_of(calibrated_module(model))
     prepared = Prepared.of(model, calibration, default_task or (current.default_task if current else None))
     module = prepared.pipeline.transformer
-    with block_of(module, prepared.put, functools.partial(_set, model, module)):
+    with block_of(module, functools.partial(put, prepared), functools.partial(_set, model, module)):
         yield model
 
 

@@ -10,11 +10,15 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+MODULES, CONFIG, ROUTER, CARD = "modules.json", "config.json", "router_config.json", "README.md"
+ADAPTER = "adapter_config.json"
+# In the folder of a calibrated model: what it would have as ADAPTER and CARD without its calibration.
+HIDDEN_ADAPTER, PLAIN_CARD = "evenspan_adapter_config.json", "README_plain_model.md"
 _HUB_OPTIONS = ("token", "cache_dir", "revision", "local_files_only")
 # Everything a model needs and nothing that runs code or is pickled.
-_DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "README.md"]
+_DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", CARD, PLAIN_CARD]
 # One of them says what kind of model a folder holds.
-_MARKS = ("modules.json", "config.json", "adapter_config.json")
+_MARKS = (MODULES, CONFIG, ADAPTER)
 
 
 class ModelFiles:
@@ -49,7 +53,7 @@ class ModelFiles:
 
     def modules(self) -> list[dict[str, str]] | None:
         """The modules of a SentenceTransformer as `modules.json` lists them, None for a plain transformers model."""
-        listed: list[dict[str, str]] | None = self.json("modules.json", list)
+        listed: list[dict[str, str]] | None = self.json(MODULES, list)
         if listed is None:
             return None
         for entry in listed or [{}]:
@@ -57,7 +61,7 @@ class ModelFiles:
             missing = [key for key in ("path", "type") if not isinstance(named.get(key), str)]
             if missing:
                 raise ValueError(
-                    f"{self.path('modules.json')} names a module without {' and '.join(missing)}: save or download the "
+                    f"{self.path(MODULES)} names a module without {' and '.join(missing)}: save or download the "
                     "model again."
                 )
         return listed

@@ -2,14 +2,14 @@
 
 `calibrate` gives a model's own objects these classes and `restore` takes them back, so there is one copy of everything.
 The class of the first module is also what sentence-transformers writes to `modules.json`: a saved calibrated model is
-refused by `SentenceTransformer(path)`, rather than loaded without its calibration, and loaded by `evenspan.load(path)`.
+refused by `SentenceTransformer(path)`, rather than loaded without its calibration, and loaded by `evenspan.load(path)` or by
+`SentenceTransformer(path, trust_remote_code=True)`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,23 +20,22 @@ from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Transformer
 from torch import nn
 
-from evenspan.core.install import register
-from evenspan.core.usage import call_of
+from evenspan.calibration import Calibration
+from evenspan.core.install import attach, register
+from evenspan.core.usage import TURN, call_of, usage_of
+from evenspan.models.card import write_card
 from evenspan.models.pipeline import DOCUMENT_PROMPTS, document_modules, pooled_behind_prompt
 from evenspan.models.pools import CalibratedQueue
+from evenspan.models.prepared import Prepared, setting_of
 from evenspan.models.reading import document_module
+from evenspan.models.reloading import ReloadedTransformer
+from evenspan.models.saved import hide, make_room, write_calibration
 from evenspan.models.setting import Setting
 
-SAVED_CALIBRATION = "evenspan.json"
+_SAVE = inspect.signature(SentenceTransformer.save)
 _ENCODE = inspect.signature(SentenceTransformer.encode)
 # What runs the batches of an `encode`; until sentence-transformers 6.1 it did so itself.
 _BATCHES = inspect.unwrap(getattr(SentenceTransformer, "_inference", SentenceTransformer.encode)).__code__
-_NOTE = "> This model carries an [evenspan](https://pypi.org/project/evenspan)"
-
-
-def without_note(card: str) -> str:
-    """A model card without the word that `CalibratedSentenceTransformer.save` puts into it."""
-    return "\n".join(line for line in card.split("\n") if not line.startswith(_NOTE))
 
 
 class CalibratedTransformer(Transformer):
@@ -110,17 +109,16 @@ class CalibratedTransformer(Transformer):
                 "This model was restored while calls or blocks that need its calibration are not over yet: save it "
                 "afterwards. If there are none, it is a copy from that time: call evenspan.restore(model) first."
             )
+        folder = Path(output_path)
+        make_room(folder)
         super().save(output_path, *args, **kwargs)
-        saved = {"calibration": self.setting.calls.calibration.to_dict(), "default_task": self.default_task}
-        text = json.dumps(saved, indent=2) + "\n"
-        (Path(output_path) / SAVED_CALIBRATION).write_text(text, encoding="utf-8")
+        hide(folder)
+        write_calibration(folder, self.setting.calls.calibration, self.default_task)
 
     @classmethod
-    def load(cls, model_name_or_path: str, *args: Any, **kwargs: Any) -> CalibratedTransformer:  # noqa: ARG003
-        """Refuse: the calibration stands beside the modules and only `evenspan.load` reads it."""
-        raise ValueError(
-            f"{model_name_or_path} is a calibrated model: load it with evenspan.load({str(model_name_or_path)!r})."
-        )
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Any:  # type: ignore[override]
+        """Load what `save` wrote; the module is calibrated when the model around it is ready."""
+        return ReloadedTransformer.read(model_name_or_path, subfolder, kwargs, calibrate_as_saved)
 
 
 class CalibratedSentenceTransformer(SentenceTransformer):
@@ -195,28 +193,12 @@ class CalibratedSentenceTransformer(SentenceTransformer):
                 raise RuntimeError("The calibration was changed while the pool was being started. Start it again.")
         return pool if before is None else {**pool, "input": CalibratedQueue(pool["input"], str(before))}
 
-    @classmethod
-    def _load_with_module_classes(
-        cls, model_name_or_path: str, module_classes: Mapping[str, Any], **kwargs: Any
-    ) -> Any:
-        """Let a trainer read its checkpoints: it takes the weights of what is loaded, and no more."""
-        plain = {
-            reference: Transformer if module_class is CalibratedTransformer else module_class
-            for reference, module_class in module_classes.items()
-        }
-        return SentenceTransformer._load_with_module_classes(model_name_or_path, plain, **kwargs)
-
     def save(self, path: str, *args: Any, **kwargs: Any) -> None:
-        """Save the model, with a word in its model card on how to load it."""
+        """Save the model, with a card that says what it is and how to load it."""
         super().save(path, *args, **kwargs)
-        card, module = Path(path) / "README.md", calibrated_module(self)
-        if module is not None and module.setting is not None and card.exists():
-            note = (
-                f"{_NOTE} calibration, `{module.setting.calls.calibration}`: documents are encoded position-fairly. "
-                "Load it with `evenspan.load(...)` in place of `SentenceTransformer(...)`."
-            )
-            front, title, rest = without_note(card.read_text(encoding="utf-8")).partition("\n# ")
-            card.write_text(f"{front}\n{note}\n{title}{rest}", encoding="utf-8")
+        module = calibrated_module(self)
+        if module is not None and module.setting is not None:
+            write_card(module.setting, str(module.model.config._name_or_path), _SAVE.bind(self, path, *args, **kwargs))
 
 
 def _setting_of_call(model: SentenceTransformer, modules: Sequence[nn.Module]) -> Setting | None:
@@ -236,3 +218,29 @@ def _setting_of_call(model: SentenceTransformer, modules: Sequence[nn.Module]) -
 def calibrated_module(model: nn.Module) -> CalibratedTransformer | None:
     """The calibrated module of a model, wherever it stands, or None."""
     return next((module for module in model.modules() if isinstance(module, CalibratedTransformer)), None)
+
+
+def put(prepared: Prepared) -> Setting | None:
+    """Attach our attention wherever it can be used, and say in the module's state what it is used for.
+
+    Returns:
+        The setting until now.
+    """
+    module: Any = prepared.pipeline.transformer
+    with TURN:
+        usage_of(module).refuse_others()
+        before = setting_of(module)
+        attached: tuple[nn.Module, ...] = getattr(module, "attached", ())
+        layers = {number: layer for number, layer in prepared.layers.calibratable.items() if layer not in attached}
+        last_layer = None if prepared.setting.last_layer in attached else prepared.setting.last_layer
+        new = attach(layers, last_layer, for_good=True)
+        module.__dict__.update(setting=prepared.setting, attached=(*attached, *new))
+        module.__class__ = CalibratedTransformer
+        outer: Any = prepared.model
+        outer.__class__ = CalibratedSentenceTransformer
+    return before
+
+
+def calibrate_as_saved(model: SentenceTransformer, calibration: Calibration, default_task: str | None) -> None:
+    """Calibrate with what a model was saved with, also if it would be refused by now because it has no effect."""
+    put(Prepared.of(model, calibration, default_task, as_saved=True))

@@ -1,9 +1,8 @@
-"""Find out that a model takes a calibration, and put it in."""
+"""Find out that a model takes a calibration, before anything of it is changed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
@@ -11,11 +10,9 @@ from torch import nn
 
 from evenspan.calibration import Calibration
 from evenspan.core.calls import CalibratedCalls, is_calibrated_by_itself
-from evenspan.core.install import attach
 from evenspan.core.last_layer import modules_around
 from evenspan.core.layers import AttentionLayers
-from evenspan.core.usage import TURN, usage_of
-from evenspan.models.modules import CalibratedSentenceTransformer, CalibratedTransformer
+from evenspan.core.usage import usage_of
 from evenspan.models.pipeline import Pipeline
 from evenspan.models.setting import Setting
 
@@ -61,30 +58,11 @@ class Prepared:
         calls = CalibratedCalls(calibration, pipeline.pooling_token, chosen)
         return cls(model, pipeline, layers, Setting(calls, default_task, pipeline.pooling, last_layer, around))
 
-    def put(self) -> Setting | None:
-        """Attach our attention wherever it can be used, and say in the module's state what it is used for.
-
-        Returns:
-            The setting until now.
-        """
-        module: Any = self.pipeline.transformer
-        with TURN:
-            usage_of(module).refuse_others()
-            before = setting_of(module)
-            attached: tuple[nn.Module, ...] = getattr(module, "attached", ())
-            layers = {number: layer for number, layer in self.layers.calibratable.items() if layer not in attached}
-            last_layer = None if self.setting.last_layer in attached else self.setting.last_layer
-            new = attach(layers, last_layer, for_good=True)
-            module.__dict__.update(setting=self.setting, attached=(*attached, *new))
-            module.__class__ = CalibratedTransformer
-            outer: Any = self.model
-            outer.__class__ = CalibratedSentenceTransformer
-        return before
-
 
 def setting_of(module: nn.Module | None) -> Setting | None:
     """The setting of a module that is calibrated, None for others and for none."""
-    return module.setting if isinstance(module, CalibratedTransformer) else None
+    setting = getattr(module, "setting", None)
+    return setting if isinstance(setting, Setting) else None
 
 
 def _refuse_query_route(model: SentenceTransformer) -> None:

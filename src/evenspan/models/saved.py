@@ -1,0 +1,125 @@
+"""The files of a saved calibrated model: hidden from whoever would load it plain, and shown to those who calibrate it.
+
+Auto classes and servers read a transformer's `config.json` and know nothing of calibration. In a calibrated folder that file
+names a model type that nobody knows, and holds the transformer's own config two levels down, where nobody looks: transformers
+takes a config of the right type from one level down. A PEFT adapter has no `config.json`; its `adapter_config.json`, by which
+Auto classes would load the base model and the adapter, is kept under another name.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers.base.modules import Transformer
+
+from evenspan.calibration import Calibration
+from evenspan.models.files import (
+    ADAPTER,
+    CARD,
+    CONFIG,
+    HIDDEN_ADAPTER,
+    MODULES,
+    PLAIN_CARD,
+    ROUTER,
+    ModelFiles,
+    read_json,
+)
+from evenspan.models.views import Changes
+
+SAVED_CALIBRATION = "evenspan.json"
+MODEL_TYPE = "calibrated_load_with_evenspan"  # errors that name it say what to do
+_PLAIN_CLASS = f"{Transformer.__module__}.{Transformer.__name__}"
+# What saved models call a calibrated module; the second is from before 0.1.0.
+CALIBRATED_CLASSES = ("evenspan.models.CalibratedTransformer", "evenspan.modules.CalibratedTransformer")
+_OLD_NOTE = "> This model carries an [evenspan](https://pypi.org/project/evenspan)"  # in cards from before 0.2.0
+_HINT = (
+    "This model is calibrated: load it with evenspan.load(...), or with SentenceTransformer(..., trust_remote_code=True) "
+    "where evenspan is installed."
+)
+
+
+def make_room(folder: Path) -> None:
+    """Remove what would be mistaken for a part of the module that is saved to a folder next."""
+    for name in (ADAPTER, HIDDEN_ADAPTER):
+        (folder / name).unlink(missing_ok=True)
+
+
+def hide(folder: Path) -> None:
+    """Let nobody load the transformer that was saved to a folder but who knows of its calibration."""
+    config: dict[str, Any] | None = None
+    if (folder / ADAPTER).exists():
+        base = str(read_json(folder / ADAPTER, dict).get("base_model_name_or_path"))
+        if Path(base).resolve() == folder.resolve():
+            raise ValueError(f"The adapter of this model needs the model in {folder}: save it to another folder.")
+        (folder / ADAPTER).replace(folder / HIDDEN_ADAPTER)
+    else:
+        config = read_json(folder / CONFIG, dict)
+    # A class that is named outright does not look at the type: it stumbles over the size and shows the hint.
+    hidden = {"model_type": MODEL_TYPE, "hidden_size": _HINT, "evenspan": {"config": config}}
+    (folder / CONFIG).write_text(json.dumps(hidden, indent=2) + "\n", encoding="utf-8")
+
+
+def write_calibration(folder: Path, calibration: Calibration, default_task: str | None) -> None:
+    """Write down what a module is calibrated with."""
+    saved = {"calibration": calibration.to_dict(), "default_task": default_task}
+    (folder / SAVED_CALIBRATION).write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
+
+
+def read_calibration(folder: Path) -> tuple[Calibration, str | None]:
+    """The calibration and the default task that a module was saved with."""
+    path = folder / SAVED_CALIBRATION
+    if not path.exists():
+        raise FileNotFoundError(f"The model is calibrated, but there is no {path}: save it again.")
+    saved = read_json(path, dict)
+    try:
+        if saved["default_task"] not in (None, "document"):
+            raise ValueError(f"default_task is {saved['default_task']!r}, not 'document' or null.")
+        return Calibration.from_dict(saved["calibration"]), saved["default_task"]
+    except KeyError as error:
+        raise ValueError(f"{path} has no {error}: save the model again.") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} holds no calibration that can be read: {error}") from error
+
+
+def calibrated_at(files: ModelFiles) -> str | None:
+    """The subfolder of the calibrated module, among the modules or in a Router's document route; None in a plain model."""
+    places = {entry["path"]: entry["type"] for entry in files.modules() or []}
+    if any(kind.endswith(".Router") for kind in places.values()):
+        router = files.json(ROUTER, dict) or {}
+        places |= router.get("types", {})
+    return next((place for place, kind in places.items() if kind in CALIBRATED_CLASSES), None)
+
+
+def as_plain(folder: Path, place: str) -> Changes:
+    """How a folder differs from that of the same model without a calibration; `place` is its calibrated module's."""
+    card = plain_card(folder)
+    changes: Changes = {} if card is None else {CARD: card}
+    for name in (MODULES, ROUTER):
+        if (folder / name).exists():
+            text = (folder / name).read_text(encoding="utf-8")
+            for calibrated in CALIBRATED_CLASSES:
+                text = text.replace(calibrated, _PLAIN_CLASS)
+            changes[name] = text
+    path = folder / place / CONFIG
+    hidden = read_json(path, dict) if path.exists() else {}
+    if hidden.get("model_type") != MODEL_TYPE:  # from before 0.2.0
+        return changes
+    try:
+        config = hidden["evenspan"]["config"]
+    except (KeyError, TypeError):
+        raise ValueError(f"{path} is damaged: it has no evenspan.config. Save or download the model again.") from None
+    changes[(Path(place) / CONFIG).as_posix()] = None if config is None else json.dumps(config)
+    if config is None:
+        changes[(Path(place) / ADAPTER).as_posix()] = folder / place / HIDDEN_ADAPTER
+    return changes
+
+
+def plain_card(folder: Path) -> str | None:
+    """The model card that a model would have without its calibration; None if it has none."""
+    for name in (PLAIN_CARD, CARD):
+        if (folder / name).exists():
+            lines = (folder / name).read_text(encoding="utf-8").split("\n")
+            return "\n".join(line for line in lines if not line.startswith(_OLD_NOTE))
+    return None
