@@ -48,26 +48,10 @@ def test_round_trip(fixture, default_task, request, tmp_path) -> None:
     )
 
 
-def test_the_model_card_says_how_to_load_it(cls_model, tmp_path) -> None:
-    evenspan.calibrate(cls_model, SETTING).save_pretrained(str(tmp_path))
-    card = (tmp_path / "README.md").read_text()
-    assert f"`{SETTING}`" in card
-    assert "evenspan.load(...)" in card
-    assert card.startswith("---\n"), "the front matter must stay in front"
-    # Saved again it says so once, and a plain model does not say so at all.
-    loaded = evenspan.load(tmp_path, device="cpu")
-    loaded.save_pretrained(str(tmp_path))
-    assert (tmp_path / "README.md").read_text().count("evenspan.load(...)") == 1
-    evenspan.restore(loaded).save_pretrained(str(tmp_path))
-    assert "evenspan" not in (tmp_path / "README.md").read_text()
-
-
-def test_plain_sentence_transformers_refuses_a_calibrated_folder(cls_model, tmp_path) -> None:
+def test_sentence_transformers_refuses_a_calibrated_folder_without_the_flag(cls_model, tmp_path) -> None:
     evenspan.calibrate(cls_model, SETTING).save_pretrained(str(tmp_path))
     with pytest.raises(ValueError, match=r"evenspan.models.CalibratedTransformer"):
         SentenceTransformer(str(tmp_path))
-    with pytest.raises(ValueError, match=r"load it with evenspan.load"):
-        SentenceTransformer(str(tmp_path), trust_remote_code=True)
 
 
 def test_a_restored_model_saves_as_a_plain_one(cls_model, tmp_path) -> None:
@@ -152,7 +136,7 @@ def test_gte_as_published_loads_without_remote_code(tmp_path) -> None:
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
     )
     assert done.stdout.strip() == "transformers.models.gte.modeling_gte"
-    saved = json.loads((tmp_path / "native" / "config.json").read_text())
+    saved = json.loads((tmp_path / "native" / "config.json").read_text())["evenspan"]["config"]
     assert saved["model_type"] == "gte"
     assert "auto_map" not in saved
     published, native = (

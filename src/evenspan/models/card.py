@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +59,7 @@ without its calibration. The plain model: `evenspan.restore(model).save_pretrain
 
 ## Calibration
 
-`{calibration}`
-
-| option | value |
-|---|---|
-{options}
+`{calibration}`, on every call of `encode_document`. Read it with `evenspan.calibration_of(model)`.
 
 {citation}
 
@@ -103,16 +98,13 @@ def write_card(setting: Setting, base: str, call: inspect.BoundArguments) -> Non
         return
     if call.arguments["create_model_card"] or not plain.exists():  # else the card there is an earlier one of ours
         card.replace(plain)
-    calibration = setting.calls.calibration
-    options = {field.name: getattr(calibration, field.name) for field in fields(calibration)}
     text = _TEXT.format(
         title=(repository or str(folder.resolve())).rpartition("/")[2],
         base=_linked(base),
         name=repository or ".",
         comment="" if repository else "  # this folder; or its name on the hub",
         bare=_BARE[setting.default_task],
-        calibration=calibration,
-        options="\n".join(f"| `{name}` | {value} |" for name, value in options.items() if value is not None),
+        calibration=setting.calls.calibration,
         citation=_CITATION,
         plain=PLAIN_CARD,
     )

@@ -2,15 +2,14 @@
 
 Auto classes and servers read a transformer's `config.json` and know nothing of calibration. In a calibrated folder that file
 names a model type that nobody knows, and holds the transformer's own config two levels down, where nobody looks: transformers
-takes a config of the right type from one level down. A PEFT adapter has no `config.json`; its `adapter_config.json`, by which
-Auto classes would load the base model and the adapter, is kept under another name.
+takes a config of the right type from one level down. An adapter of PEFT has no `config.json`; its `adapter_config.json`, by
+which Auto classes would load the base model and the adapter, is kept under another name, so that they find neither.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 
@@ -48,14 +47,14 @@ def make_room(folder: Path) -> None:
 
 def hide(folder: Path) -> None:
     """Let nobody load the transformer that was saved to a folder but who knows of its calibration."""
-    config: dict[str, Any] | None = None
     if (folder / ADAPTER).exists():
         base = str(read_json(folder / ADAPTER, dict).get("base_model_name_or_path"))
         if Path(base).resolve() == folder.resolve():
             raise ValueError(f"The adapter of this model needs the model in {folder}: save it to another folder.")
         (folder / ADAPTER).replace(folder / HIDDEN_ADAPTER)
-    else:
-        config = read_json(folder / CONFIG, dict)
+        (folder / CONFIG).unlink(missing_ok=True)  # of another model
+        return
+    config = read_json(folder / CONFIG, dict)
     # A class that is named outright does not look at the type: it stumbles over the size and shows the hint.
     hidden = {"model_type": MODEL_TYPE, "hidden_size": _HINT, "evenspan": {"config": config}}
     (folder / CONFIG).write_text(json.dumps(hidden, indent=2) + "\n", encoding="utf-8")
@@ -102,17 +101,17 @@ def as_plain(folder: Path, place: str) -> Changes:
             for calibrated in CALIBRATED_CLASSES:
                 text = text.replace(calibrated, _PLAIN_CLASS)
             changes[name] = text
-    path = folder / place / CONFIG
-    hidden = read_json(path, dict) if path.exists() else {}
-    if hidden.get("model_type") != MODEL_TYPE:  # from before 0.2.0
-        return changes
-    try:
-        config = hidden["evenspan"]["config"]
-    except (KeyError, TypeError):
-        raise ValueError(f"{path} is damaged: it has no evenspan.config. Save or download the model again.") from None
-    changes[(Path(place) / CONFIG).as_posix()] = None if config is None else json.dumps(config)
-    if config is None:
-        changes[(Path(place) / ADAPTER).as_posix()] = folder / place / HIDDEN_ADAPTER
+    adapter, path = (folder / place / name for name in (HIDDEN_ADAPTER, CONFIG))
+    if adapter.exists():
+        return {**changes, (Path(place) / ADAPTER).as_posix(): adapter}
+    config = read_json(path, dict) if path.exists() else {}
+    if config.get("model_type") == MODEL_TYPE:  # else the folder is from before 0.2.0
+        try:
+            changes[(Path(place) / CONFIG).as_posix()] = json.dumps(config["evenspan"]["config"])
+        except (KeyError, TypeError):
+            raise ValueError(
+                f"{path} is damaged: it has no evenspan.config. Save or download the model again."
+            ) from None
     return changes
 
 
