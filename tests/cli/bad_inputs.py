@@ -13,6 +13,7 @@ COMMANDS = {
     "EVALUATE": "evaluate @/model --benchmark @/beir --no-cache",
     "SWEEP": "sweep @/model --benchmark @/beir --no-cache",
     "TUNE": "tune @/model --benchmark @/beir --no-cache",
+    "SAVE": "save @/model fair",
     "REPORT": "report @/corpus.jsonl",
     "REPRODUCE": "reproduce fineweb-posq --model @/model --no-cache",
     "CACHE": "cache",
@@ -38,7 +39,7 @@ WHOLE = [
 ]  # fmt: skip
 # Options that take a number between 0 and 1.
 SHARES = [("INDEX", "--max-rejects"), ("EVALUATE", "--segment-threshold"), ("TUNE", "--development")]
-CALIBRATED = ["DEMO", "INSPECT", "AUDIT", "INDEX", "EVALUATE"]
+CALIBRATED = ["DEMO", "INSPECT", "AUDIT", "INDEX", "EVALUATE", "SAVE"]
 
 CASES: list[tuple[object, ...]] = [
     *[
@@ -321,6 +322,21 @@ CASES: list[tuple[object, ...]] = [
     ("SWEEP --grid nowhere", 2, "There is no grid called 'nowhere'"),
     ("TUNE --grid @/folder", 2, "There is no grid called"),
     (f"SWEEP --grid {LONG}", 2, "too long"),
+    # Saved models
+    ("save @/model", 2, "Missing argument 'FOLDER'"),
+    ("save ./nowhere fair", 2, "There is no model folder './nowhere'"),
+    ("save @/model @/corpus.jsonl", 2, "corpus.jsonl is no folder"),
+    ("save @/model @/model", 2, "holds a model already: name another folder, or save over it with --overwrite"),
+    ("save @/model @/beir --overwrite", 2, "holds files that are no model's"),
+    ("save @/causal_mean fair", 2, "cannot be calibrated"),
+    ("SAVE --default-task query", 2, "--default-task must be document or none"),
+    ("SAVE --calibration soft,layers=77+", 2, "Layer 77 does not exist"),
+    ("SAVE --audit nowhere.json", 2, "nowhere.json: No such file"),
+    ("SAVE --audit @/folder", 2, "folder: Is a directory"),
+    *[
+        (f"SAVE --audit @/{name}", 2, f"{name} is no audit that can be read")
+        for name in ("garbage.json", "empty.json", "list.json", "object.json", "deep.json", "audit_broken.json")
+    ],
     # Reports
     ("report nowhere", 2, "There is no file or folder 'nowhere'"),
     ("report @/folder", 2, "There is no audit and no evaluation in"),

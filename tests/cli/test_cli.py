@@ -15,7 +15,8 @@ import evenspan
 from evenspan.cli import main
 
 COMMANDS = (
-    "demo", "inspect", "audit", "index", "search", "evaluate", "sweep", "tune", "report", "reproduce", "cache",
+    "demo", "inspect", "audit", "index", "search", "evaluate", "sweep", "tune", "save", "report", "reproduce",
+    "cache",
 )  # fmt: skip
 HEAVY = (
     "torch",
@@ -118,6 +119,7 @@ def test_json_is_all_there_is(command, materials, tmp_path, capsys, monkeypatch)
         "evaluate": ([model, *benchmark, "--resamples", "0"], "comparison"),
         "sweep": ([model, *benchmark, "--grid", "grid", "--resamples", "0"], "best"),
         "tune": ([model, "--benchmark", "larger", "--no-cache", "--grid", "grid", "--resamples", "100"], "candidate"),
+        "save": ([model, "fair"], "calibration"),
         "report": (["audit"], "page"),
         "reproduce": (["fineweb-posq", "--model", model, "--paper-model", "bge-m3-dense", *copy], "rows"),
         "cache": ([], "entries"),

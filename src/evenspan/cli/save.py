@@ -1,0 +1,116 @@
+"""`evenspan save`: a model and its calibration as a folder that every framework can load."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evenspan.calibration import Calibration
+from evenspan.cli import options, parsing
+from evenspan.cli.loading import load_model
+from evenspan.cli.output import Display
+from evenspan.cli.parsing import BadOptionError, argument, choice, option
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from evenspan.auditing.audit_result import Audit
+
+EPILOG = """Examples:
+
+\b
+evenspan save BAAI/bge-m3 fair-bge-m3 --calibration soft,strength=0.7
+evenspan audit BAAI/bge-m3 --texts corpus.jsonl --output audit
+evenspan save BAAI/bge-m3 fair-bge-m3 --overwrite --audit audit/audit.json"""
+
+_TASK = "What a bare encode() encodes, for libraries that call nothing else (default: the model's own)."
+_AUDIT = "An audit of this model under this calibration, whose figures go into the model card."
+
+
+def save(
+    *,
+    model: options.Model,
+    folder: Annotated[Path, argument("Where the model goes.", "FOLDER", parsing.new_folder)],
+    calibration: options.CalibrationOrNone = None,
+    default_task: Annotated[str | None, choice(_TASK, "document|none")] = None,
+    audit: Annotated[Path | None, option(_AUDIT, "FILE", parsing.any_path)] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Save over a model that is there.")] = False,
+    display: Display,
+) -> None:
+    """Save a model together with its calibration.
+
+    evenspan.load(FOLDER) loads it, and so does SentenceTransformer(FOLDER, trust_remote_code=True) where evenspan is installed,
+    which is what frameworks need. Everything that would load it without its calibration refuses it. With --calibration none
+    the plain model is saved.
+    """
+    _refuse_what_is_there(folder, overwrite)
+    from evenspan.models.calibrating import calibration_of, restore
+    from evenspan.models.card import add_section
+
+    figures = None if audit is None else _read(audit)
+    loaded = load_model(model, "cpu")
+    if calibration == "none":
+        restore(loaded)
+    else:
+        _calibrate(loaded, calibration, default_task)
+    setting = calibration_of(loaded)
+    if figures is not None:
+        _refuse_other_audits(figures, loaded, setting)
+    loaded.save_pretrained(str(folder))
+    if figures is not None:
+        add_section(folder, "Audit", _in_markdown(figures))
+    values = {"folder": str(folder), "model": model, "calibration": None if setting is None else str(setting)}
+    how = "plain" if setting is None else f"calibrated with {setting}"
+    display.show(f"{model} is saved to {folder}, {how}. Load it with evenspan.load({str(folder)!r}).", values)
+
+
+def _refuse_what_is_there(folder: Path, overwrite: bool) -> None:
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not (folder / "modules.json").exists():
+        raise BadOptionError(f"{folder} holds files that are no model's: name another folder.")
+    if not overwrite:
+        raise BadOptionError(f"{folder} holds a model already: name another folder, or save over it with --overwrite.")
+
+
+def _read(audit: Path) -> "Audit":
+    from evenspan.auditing.audit_result import Audit
+
+    try:
+        return Audit.read(audit)
+    except (RecursionError, ValueError) as error:
+        raise BadOptionError(f"--audit: {audit} is no audit that can be read ({error}).") from error
+
+
+def _calibrate(model: "SentenceTransformer", calibration: Calibration | None, default_task: str | None) -> None:
+    """Calibrate a model as it was told; what is not told stays as the model has it."""
+    from evenspan.models.calibrating import calibrate, calibration_of
+    from evenspan.models.modules import calibrated_module
+
+    module = calibrated_module(model)
+    own = None if module is None else module.default_task
+    task = {None: own, "none": None}.get(default_task, default_task)
+    calibrate(model, calibration or calibration_of(model) or Calibration(), task)
+
+
+def _refuse_other_audits(audit: "Audit", model: "SentenceTransformer", calibration: Calibration | None) -> None:
+    from evenspan.identity import weights_digest
+
+    if calibration is None:
+        raise BadOptionError("--audit is for a model that is saved calibrated: leave it out, or --calibration none.")
+    if audit.calibration != str(calibration):
+        raise BadOptionError(
+            f"--audit: its figures are of {audit.calibration!r}, and the model gets {str(calibration)!r}."
+        )
+    if audit.setting.get("weights_sha256") != weights_digest(model):
+        raise BadOptionError("--audit: its figures are not of this model's weights: audit this model.")
+
+
+def _in_markdown(audit: "Audit") -> str:
+    from evenspan.auditing.findings import audit_findings, position_table
+
+    parts = [f"- **{finding.lead}** {finding.text}" for finding in audit_findings(audit)]
+    plain, calibrated = audit.representations
+    if plain is not None:
+        parts.append(f"\n```text\n{position_table(plain, calibrated)}\n```")
+    return "\n".join([*parts, "\nMeasured by `evenspan audit`, without labels."])
