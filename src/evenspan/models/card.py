@@ -132,10 +132,11 @@ def _linked(base: str) -> str:
 
 def _metadata(plain_card: str, base: str) -> str:
     from huggingface_hub import ModelCard, ModelCardData
+    from yaml import YAMLError
 
     try:
         known: dict[str, Any] = ModelCard(plain_card, ignore_metadata_errors=True).data.to_dict()  # type: ignore[no-untyped-call]
-    except ValueError:  # no metadata that can be read
+    except (ValueError, YAMLError):  # no metadata that can be read
         known = {}
     kept: dict[str, Any] = {name: known[name] for name in _KEPT if name in known}
     if _on_hub(base):
