@@ -46,7 +46,11 @@ def test_shell_blocks_name_commands_that_exist(bge_m3, tmp_path, monkeypatch, ca
     # What the hub has is given as a local copy.
     more = {"reproduce": ["--path", str(copies.fineweb_posq(tmp_path / "fineweb")), "--segment-embedder", "self"]}
     expected = {"inspect": "calibratable:    yes", "evaluate": "chunks-max,window=", "reproduce": "ours / paper"}
-    expected |= {"audit": "Nothing is cut off", "report": "report.html"}
+    expected |= {
+        "audit": "Nothing is cut off",
+        "report": "report.html",
+        "save": "is saved to my-fair-model, calibrated",
+    }
     expected["sweep"] = "soft,strength=0.05,layers=last,basket_size=128"
     indexes.write_jsonl(tmp_path / "corpus.jsonl", indexes.rows(20))
     expected |= {"index": "my-index: 20 documents", "search": "  1. "}

@@ -70,7 +70,8 @@ class _Handler(BaseHTTPRequestHandler):
         path = self._begin()
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.headers.get("Authorization") != f"Bearer {self.server.token}":
-            return self._answer(401, {"error": "a token is needed"})
+            self._answer(401, {"error": "a token is needed"})
+            return
         match path.strip("/").split("/"):
             case ["api", "repos", "create"]:
                 told = json.loads(body)

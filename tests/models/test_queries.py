@@ -21,6 +21,7 @@ PROMPTS = {
     "passage": "w5 w6 ",
     "web_search_query": "w7 ",
     "s2p_query": "w8 w9 ",
+    "text": "w3 w4 ",
     "alias": QUERY,
     "empty": "",
 }
@@ -36,6 +37,7 @@ CALLS = [
     ({}, True),
     ({"prompt_name": "document"}, True),
     ({"prompt_name": "passage"}, True),
+    ({"prompt_name": "text"}, True),  # LlamaIndex calls documents so
     ({"prompt": ""}, True),
     ({"prompt": PROMPTS["document"]}, True),
     ({"prompt_name": "query"}, False),

@@ -132,7 +132,7 @@ def _linked(base: str) -> str:
 
 def _metadata(plain_card: str, base: str) -> str:
     from huggingface_hub import ModelCard, ModelCardData
-    from yaml import YAMLError
+    from yaml import YAMLError  # type: ignore[import-untyped]
 
     try:
         known: dict[str, Any] = ModelCard(plain_card, ignore_metadata_errors=True).data.to_dict()  # type: ignore[no-untyped-call]

@@ -33,6 +33,7 @@ from evenspan.models.saved import hide, make_room, write_calibration
 from evenspan.models.setting import Setting
 
 _SAVE = inspect.signature(SentenceTransformer.save)
+_DOCUMENTS = (*DOCUMENT_PROMPTS, "text")  # the last is what LlamaIndex calls the prompt of documents
 _ENCODE = inspect.signature(SentenceTransformer.encode)
 # What runs the batches of an `encode`; until sentence-transformers 6.1 it did so itself.
 _BATCHES = inspect.unwrap(getattr(SentenceTransformer, "_inference", SentenceTransformer.encode)).__code__
@@ -172,9 +173,9 @@ class CalibratedSentenceTransformer(SentenceTransformer):
         prompt, name = given.get("prompt"), given.get("prompt_name")
         if prompt is None:
             name = self.default_prompt_name if name is None else name
-            return name is None or name in DOCUMENT_PROMPTS
+            return name is None or name in _DOCUMENTS
         names = {name for name, text in self.prompts.items() if text == prompt}
-        return prompt == "" or (names != set() and names.issubset(DOCUMENT_PROMPTS))
+        return prompt == "" or (names != set() and names.issubset(_DOCUMENTS))
 
     def preprocess(self, *args: Any, **kwargs: Any) -> Any:
         """Tokenize texts: without what is said of their calibration, which tokenizers keep as keys of caches."""

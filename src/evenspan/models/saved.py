@@ -32,7 +32,7 @@ MODEL_TYPE = "calibrated_load_with_evenspan"  # errors that name it say what to 
 _PLAIN_CLASS = f"{Transformer.__module__}.{Transformer.__name__}"
 # What saved models call a calibrated module; the second is from before 0.1.0.
 CALIBRATED_CLASSES = ("evenspan.models.CalibratedTransformer", "evenspan.modules.CalibratedTransformer")
-_OLD_NOTE = "> This model carries an [evenspan](https://pypi.org/project/evenspan)"  # in cards from before 0.2.0
+_OLD_NOTE = "> This model carries an [evenspan](https://pypi.org/project/evenspan)"  # in cards from before 0.1.0
 _HINT = (
     "This model is calibrated: load it with evenspan.load(...), or with SentenceTransformer(..., trust_remote_code=True) "
     "where evenspan is installed."
@@ -105,7 +105,7 @@ def as_plain(folder: Path, place: str) -> Changes:
     if adapter.exists():
         return {**changes, (Path(place) / ADAPTER).as_posix(): adapter}
     config = read_json(path, dict) if path.exists() else {}
-    if config.get("model_type") == MODEL_TYPE:  # else the folder is from before 0.2.0
+    if config.get("model_type") == MODEL_TYPE:  # else the folder is from before 0.1.0
         try:
             changes[(Path(place) / CONFIG).as_posix()] = json.dumps(config["evenspan"]["config"])
         except (KeyError, TypeError):
