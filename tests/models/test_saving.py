@@ -255,6 +255,7 @@ def test_an_adapter_is_not_saved_over_its_base(tmp_path) -> None:
     with pytest.raises(ValueError, match="save it to another folder"):
         model.save_pretrained(str(tmp_path / "base"))
     assert transformers.AutoConfig.from_pretrained(tmp_path / "base").model_type == "qwen3"
+    assert not list((tmp_path / "base").glob("*adapter*"))
 
 
 @pytest.mark.parametrize(

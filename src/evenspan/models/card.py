@@ -99,7 +99,7 @@ def write_card(setting: Setting, base: str, call: inspect.BoundArguments) -> Non
     if call.arguments["create_model_card"] or not plain.exists():  # else the card there is an earlier one of ours
         card.replace(plain)
     text = _TEXT.format(
-        title=(repository or str(folder.resolve())).rpartition("/")[2],
+        title=Path(repository or folder.resolve()).name,
         base=_linked(base),
         name=repository or ".",
         comment="" if repository else "  # this folder; or its name on the hub",

@@ -49,6 +49,7 @@ def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransfo
         with building(files, files.name):
             return SentenceTransformer(files.name, **kwargs)
     folder = files.download()
+    saved = None if place is None else read_calibration(folder / place)
     changes: Changes = {} if place is None else as_plain(folder, place)
     if is_new(config):
         changes[CONFIG] = json.dumps(native_config(config))
@@ -58,8 +59,8 @@ def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransfo
     with view(folder, changes) as shown, building(files, str(shown)):
         model = SentenceTransformer(str(shown), **{**kwargs, "revision": None})  # it is resolved, and a folder has none
     rename(model, name)
-    if place is not None:
-        calibrate_as_saved(model, *read_calibration(folder / place))
+    if saved is not None:
+        calibrate_as_saved(model, *saved)
     return model
 
 

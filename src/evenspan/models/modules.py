@@ -111,7 +111,7 @@ class CalibratedTransformer(Transformer):
                 "afterwards. If there are none, it is a copy from that time: call evenspan.restore(model) first."
             )
         folder = Path(output_path)
-        make_room(folder)
+        make_room(folder, self.model)
         super().save(output_path, *args, **kwargs)
         hide(folder)
         write_calibration(folder, self.setting.calls.calibration, self.default_task)
@@ -198,7 +198,7 @@ class CalibratedSentenceTransformer(SentenceTransformer):
         """Save the model, with a card that says what it is and how to load it."""
         super().save(path, *args, **kwargs)
         module = calibrated_module(self)
-        if module is not None and module.setting is not None:
+        if path is not None and module is not None and module.setting is not None:
             write_card(module.setting, str(module.model.config._name_or_path), _SAVE.bind(self, path, *args, **kwargs))
 
 

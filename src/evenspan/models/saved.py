@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 
 from sentence_transformers.base.modules import Transformer
+from torch import nn
 
 from evenspan.calibration import Calibration
 from evenspan.models.files import (
@@ -39,8 +40,11 @@ _HINT = (
 )
 
 
-def make_room(folder: Path) -> None:
-    """Remove what would be mistaken for a part of the module that is saved to a folder next."""
+def make_room(folder: Path, transformer: nn.Module) -> None:
+    """Remove what would be mistaken for a part of the transformer that is saved to a folder next."""
+    for adapter in getattr(transformer, "peft_config", {}).values():
+        if adapter.base_model_name_or_path and Path(adapter.base_model_name_or_path).resolve() == folder.resolve():
+            raise ValueError(f"The adapter of this model needs the model in {folder}: save it to another folder.")
     for name in (ADAPTER, HIDDEN_ADAPTER):
         (folder / name).unlink(missing_ok=True)
 
@@ -48,9 +52,6 @@ def make_room(folder: Path) -> None:
 def hide(folder: Path) -> None:
     """Let nobody load the transformer that was saved to a folder but who knows of its calibration."""
     if (folder / ADAPTER).exists():
-        base = str(read_json(folder / ADAPTER, dict).get("base_model_name_or_path"))
-        if Path(base).resolve() == folder.resolve():
-            raise ValueError(f"The adapter of this model needs the model in {folder}: save it to another folder.")
         (folder / ADAPTER).replace(folder / HIDDEN_ADAPTER)
         (folder / CONFIG).unlink(missing_ok=True)  # of another model
         return
