@@ -205,6 +205,16 @@ def test_other_modules_are_not_imported_by_our_path(saved) -> None:
         evenspan.load(saved, device="cpu")
 
 
+@pytest.mark.parametrize("path", ["../other", "/tmp"])
+def test_a_model_stays_in_its_folder(path, saved) -> None:
+    modules = json.loads((saved / "modules.json").read_text())
+    modules[0]["path"] = path
+    (saved / "modules.json").write_text(json.dumps(modules))
+    for load in (by_class, evenspan.load):
+        with pytest.raises(ValueError, match=path):
+            load(saved, device="cpu")
+
+
 def test_a_plain_model_over_a_calibrated_one(cls_model, saved) -> None:
     evenspan.restore(cls_model).save_pretrained(str(saved))
     assert transformers.AutoConfig.from_pretrained(saved).model_type == "xlm-roberta"

@@ -105,7 +105,8 @@ class CalibratedTransformer(Transformer):
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Save the module, and its calibration beside it."""
-        if self.setting is None:
+        setting = self.setting
+        if setting is None:
             raise RuntimeError(
                 "This model was restored while calls or blocks that need its calibration are not over yet: save it "
                 "afterwards. If there are none, it is a copy from that time: call evenspan.restore(model) first."
@@ -114,7 +115,7 @@ class CalibratedTransformer(Transformer):
         make_room(folder, self.model)
         super().save(output_path, *args, **kwargs)
         hide(folder)
-        write_calibration(folder, self.setting.calls.calibration, self.default_task)
+        write_calibration(folder, setting.calls.calibration, setting.default_task)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Any:  # type: ignore[override]

@@ -89,7 +89,10 @@ def calibrated_at(files: ModelFiles) -> str | None:
     if any(kind.endswith(".Router") for kind in places.values()):
         router = files.json(ROUTER, dict) or {}
         places |= router.get("types", {})
-    return next((place for place, kind in places.items() if kind in CALIBRATED_CLASSES), None)
+    place = next((place for place, kind in places.items() if kind in CALIBRATED_CLASSES), None)
+    if place is not None and (Path(place).is_absolute() or ".." in Path(place).parts):
+        raise ValueError(f"{files.name} names the folder {place!r} of a module, which is not in the model's own.")
+    return place
 
 
 def as_plain(folder: Path, place: str) -> Changes:
