@@ -128,6 +128,49 @@ def test_a_model_is_restored_when_its_last_call_has_ended(model, tmp_path) -> No
     assert type(evenspan.restore(twin)[0]) is Transformer
 
 
+def test_a_model_that_is_calibrated_again_before_its_last_call_has_ended_stays_calibrated(model) -> None:
+    evenspan.calibrate(model, FULL)
+    expected = model.encode_document(LONG, batch_size=2)
+    evenspan.calibrate(model, MILD)
+    with ThreadPoolExecutor(1) as pool, paused_in_second_batch(model) as (paused, resume):
+        running = pool.submit(model.encode_document, LONG, batch_size=2)
+        assert paused.wait(60)
+        evenspan.calibrate(evenspan.restore(model), FULL)
+        resume.set()
+        running.result()
+    assert evenspan.calibration_of(model) == FULL
+    np.testing.assert_array_equal(model.encode_document(LONG, batch_size=2), expected)
+
+
+@pytest.mark.parametrize("outer", ["model", "module"])
+def test_a_batch_by_itself_keeps_its_setting_too(model, outer) -> None:
+    """A call of the model or of its first module, in the middle of which it is restored."""
+    evenspan.calibrate(model, MILD)
+    features = model.preprocess(LONG)
+    paused, resume = threading.Event(), threading.Event()
+
+    @torch.no_grad()
+    def run() -> torch.Tensor:
+        subject = model if outer == "model" else model[0]
+        return subject(dict(features), task="document")["token_embeddings"]
+
+    def wait(*_) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            paused.set()
+            assert resume.wait(60)
+
+    expected = run()
+    hook = second_layer(model).register_forward_pre_hook(wait)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        assert paused.wait(60)
+        evenspan.restore(model)
+        resume.set()
+        torch.testing.assert_close(running.result(), expected, atol=0, rtol=0)
+    hook.remove()
+    assert type(model) is SentenceTransformer
+
+
 def mixture(model: SentenceTransformer, seconds: float) -> None:
     before = parts(model)
     encode = {"document": model.encode_document, "query": model.encode_query}
