@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router
+from sentence_transformers.base.modules import Transformer
 from torch import nn
 
 from evenspan.calibration import Calibration
@@ -16,7 +16,7 @@ from evenspan.core.last_layer import modules_around
 from evenspan.core.layers import AttentionLayers
 from evenspan.core.usage import TURN, usage_of
 from evenspan.models.modules import CalibratedSentenceTransformer, CalibratedTransformer
-from evenspan.models.pipeline import Pipeline
+from evenspan.models.pipeline import Pipeline, query_route
 from evenspan.models.setting import Setting
 
 
@@ -45,11 +45,7 @@ class Prepared:
         transformer = pipeline.transformer
         if default_task is not None and not as_saved:
             _refuse_query_route(model)
-        if is_calibrated_by_itself(transformer.model):
-            raise ValueError(
-                "This model's transformer is calibrated by itself in a `with` block: leave that block first."
-            )
-        usage_of(transformer).refuse_others()
+        _refuse_users(transformer)
         layers = pipeline.layers()
         current = setting_of(transformer)
         if as_saved or (current is not None and current.calls.calibration == calibration):
@@ -69,7 +65,7 @@ class Prepared:
         """
         module: Any = self.pipeline.transformer
         with TURN:
-            usage_of(module).refuse_others()
+            _refuse_users(module)
             before = setting_of(module)
             attached: tuple[nn.Module, ...] = getattr(module, "attached", ())
             layers = {number: layer for number, layer in self.layers.calibratable.items() if layer not in attached}
@@ -87,10 +83,17 @@ def setting_of(module: nn.Module | None) -> Setting | None:
     return module.setting if isinstance(module, CalibratedTransformer) else None
 
 
+def _refuse_users(transformer: Transformer) -> None:
+    """Raise if somebody has the model in a block that a calibration would reach into."""
+    if is_calibrated_by_itself(transformer.model):
+        raise ValueError("This model's transformer is calibrated by itself in a `with` block: leave that block first.")
+    usage_of(transformer).refuse_others()
+
+
 def _refuse_query_route(model: SentenceTransformer) -> None:
-    router = next(iter(model))
-    if isinstance(router, Router) and router.default_route not in (None, "document"):
+    route = query_route(model)
+    if route is not None:
         raise ValueError(
-            f"default_task='document' is not for this Router model: a bare encode() takes its {router.default_route!r} "
+            f"default_task='document' is not for this Router model: a bare encode() takes its {route!r} "
             "route. Build the Router with default_route='document', or leave default_task out and use encode_document."
         )
