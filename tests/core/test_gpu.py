@@ -42,6 +42,7 @@ def test_kernels_agree_with_the_cpu(model, monkeypatch) -> None:
     torch.testing.assert_close(vectors.cpu(), expected, atol=2e-5, rtol=0)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_nothing_waits_for_the_device(model) -> None:
     inputs = features(model.cuda())
     mask = inputs.pop("attention_mask")  # transformers itself looks whether a mask hides anything
@@ -52,7 +53,7 @@ def test_nothing_waits_for_the_device(model) -> None:
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")  # whatever waits raises
     try:
-        geometry = baskets_of(ids, transformer.calls.pooling, SETTING.basket_size)
+        geometry = baskets_of(ids, transformer.setting.calls.pooling, SETTING.basket_size)
         query, key = torch.randn(2, *mask.shape, 4, 8, device="cuda").transpose(2, 3)
         plain = query.transpose(1, 2).contiguous()
         output = replace_rows(plain, query, key, key, geometry, SETTING, 0.3)

@@ -10,7 +10,7 @@ from helpers import tiny
 
 import evenspan
 from evenspan import Calibration
-from evenspan.core.attention import Attachment
+from evenspan.core.attention import Attachment, calibrated_attention
 from evenspan.core.calls import CalibratedCalls
 from evenspan.core.install import attach, attached, detach, overridden
 from evenspan.core.layers import AttentionLayers
@@ -55,6 +55,17 @@ def test_modules_stay_attached_until_all_have_detached_them(model) -> None:
     assert configs(model) != before
     detach(mine)
     assert configs(model) == before
+
+
+def test_a_plain_call_may_arrive_when_its_module_was_detached(model) -> None:
+    """Between looking up its attention function and calling it."""
+    layers, _ = layers_of(model)
+    module = layers.modules[layers.full[0]]
+    states = torch.rand(3, 1, 4, 6, 8)
+    with attached(layers.calibratable):
+        during, _ = calibrated_attention(module, *states, None)
+    after, _ = calibrated_attention(module, *states, None)
+    torch.testing.assert_close(after, during, atol=0, rtol=0)
 
 
 def test_overridden_forwards_nest(model) -> None:

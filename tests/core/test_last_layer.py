@@ -10,8 +10,9 @@ import pytest
 import torch
 from helpers import tiny
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense
+from sentence_transformers.base.modules import Dense, Router
 from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
 import evenspan
@@ -150,6 +151,29 @@ def test_whoever_looks_sees_all_rows(cls_model, where, early) -> None:
     assert not leaves_out_rows(cls_model)
     hook.remove()
     assert leaves_out_rows(cls_model)
+
+
+@pytest.mark.parametrize("register", [register_module_forward_hook, register_module_forward_pre_hook])
+def test_whoever_looks_at_all_modules_sees_all_rows(cls_model, register) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    hook = register(lambda *_: None)
+    try:
+        assert not leaves_out_rows(cls_model)
+    finally:
+        hook.remove()
+    assert leaves_out_rows(cls_model)
+
+
+def test_whoever_looks_at_a_router_sees_all_rows(cls_model) -> None:
+    router = Router.for_query_document(list(cls_model), list(cls_model))
+    model = SentenceTransformer(modules=[router], device="cpu")
+    evenspan.calibrate(model, SETTING)
+    seen: list[torch.Tensor] = []
+    hook = router.register_forward_hook(lambda _, __, output: seen.append(output["token_embeddings"]))
+    model.encode_document(tiny.TEXTS[1:2])
+    hook.remove()
+    (whole,) = model.encode_document(tiny.TEXTS[1:2], output_value="token_embeddings")
+    torch.testing.assert_close(seen[0][0], whole, atol=2e-6, rtol=0)
 
 
 def test_a_hook_that_changes_a_layer_is_in_the_way_only_while_it_is_there(cls_model) -> None:

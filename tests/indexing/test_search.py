@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from helpers import indexes, tiny
 from helpers.indexes import STORES, content, rows
 
 import evenspan
+from evenspan.encoding import Encoder
 
 
 def test_search_finds_what_an_exact_search_finds(index, store, model) -> None:
@@ -41,6 +44,24 @@ def test_search_shows_the_part_that_matches_best(index, store, model) -> None:
         (result,) = opened.search(words, parts=True)
         assert result.part in result.text
         assert len(result.part.split()) <= 64
+
+
+def test_a_search_leaves_what_other_threads_encode_alone(index, store, model, monkeypatch) -> None:
+    """Queries are plain by themselves: nothing is changed for the sake of a search, and no open block is in its way."""
+    index(rows(5))
+    setting = evenspan.Calibration(strength=1.0, layers="all", basket_size=8)
+    with evenspan.open_index(model=model, **store) as opened:
+        expected = opened.search("w1 w2")
+        encode, during = Encoder.encode, []
+
+        def watched(*args, **kwargs):
+            during.append(evenspan.calibration_of(model))
+            return encode(*args, **kwargs)
+
+        monkeypatch.setattr(Encoder, "encode", watched)
+        with evenspan.calibrated(model, setting), ThreadPoolExecutor(1) as pool:
+            assert pool.submit(opened.search, "w1 w2").result() == expected
+        assert during == [setting]
 
 
 @pytest.fixture(scope="module", params=STORES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 from helpers import tiny
 from helpers.tiny import TEXTS, text
+from sentence_transformers import SentenceTransformer
 
 import evenspan
 from evenspan import Calibration
@@ -169,6 +171,27 @@ def test_pools_from_before_another_calibration_or_restore_are_refused(cls_model)
                 encode(LONG, pool=pool)
     finally:
         cls_model.stop_multi_process_pool(pool)
+
+
+def test_a_pool_that_a_call_starts_when_its_model_was_restored(cls_model, monkeypatch) -> None:
+    """The processes would have the plain model: neither they nor the caller would notice."""
+    started = {"input": SimpleQueue(), "output": None, "processes": ["one"]}
+    evenspan.calibrate(cls_model, SETTING)
+
+    def start(model, *_):
+        return started
+
+    def restored_on_the_way(model, *args, **kwargs):
+        evenspan.restore(model)
+        return multi_process(model, *args, **kwargs)
+
+    multi_process = SentenceTransformer._multi_process
+    monkeypatch.setattr(SentenceTransformer, "start_multi_process_pool", start)
+    monkeypatch.setattr(SentenceTransformer, "stop_multi_process_pool", lambda *_: None)
+    monkeypatch.setattr(SentenceTransformer, "_multi_process", restored_on_the_way)
+    with pytest.raises(RuntimeError, match="started when the model was plain"):
+        cls_model.encode_document(LONG, device=["cpu"])
+    assert started["input"].empty()
 
 
 def test_processes_for_one_call(cls_model) -> None:

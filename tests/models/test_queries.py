@@ -120,6 +120,27 @@ def test_a_router_whose_bare_encode_is_for_queries(default_route, tmp_path) -> N
     assert np.abs(model.encode_document(LONG) - plain).max() > 1e-3
 
 
+def test_a_router_whose_bare_encode_becomes_one_for_queries(model) -> None:
+    """The routes may share a transformer, which cannot know by itself."""
+    plain = model.encode(LONG)
+    router = Router.for_query_document(list(model), list(model), "document")
+    routed = SentenceTransformer(modules=[router], device="cpu", prompts={"query": QUERY})
+    evenspan.calibrate(routed, SETTING, default_task="document")
+    documents = routed.encode_document(LONG)
+    np.testing.assert_array_equal(routed.encode(LONG), documents)
+    router.default_route = "query"
+    np.testing.assert_array_equal(routed.encode(LONG), plain)
+    output = routed(routed.preprocess(LONG))["sentence_embedding"].detach().numpy()
+    np.testing.assert_allclose(output, plain, atol=2e-6)
+    np.testing.assert_array_equal(routed.encode_document(LONG), documents)
+
+
+def test_other_prompts_are_no_query_prompt(tmp_path) -> None:
+    model = tiny.sentence_transformer("bert-cls", tmp_path, prompts={"clustering": "w1 ", "document": "w2 "})
+    with pytest.warns(UserWarning, match="has no query prompt"):
+        evenspan.calibrate(model, SETTING, default_task="document")
+
+
 def test_tokenizers_keep_nothing_of_the_calibration(model) -> None:
     """They cache the length of a prompt by all they are told; nothing of ours may stay behind in a restored model."""
     evenspan.calibrate(model, SETTING)

@@ -11,6 +11,7 @@ import torch
 from helpers import tiny
 from helpers.tiny import text
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 import evenspan
@@ -107,6 +108,28 @@ def test_a_calibrated_module_in_a_model_that_knows_nothing_of_it(cls_model) -> N
     np.testing.assert_array_equal(mine.encode_query(LONG), query)
     np.testing.assert_array_equal(mine.encode(LONG, prompt_name="query"), query)
     np.testing.assert_array_equal(mine.encode(LONG, prompt=cls_model.prompts["query"]), query)
+
+
+def test_a_calibrated_module_is_not_pooled_otherwise_by_another_kind_of_model(cls_model) -> None:
+    class Mine(SentenceTransformer):
+        pass
+
+    evenspan.calibrate(cls_model, SETTING)
+    with pytest.raises(RuntimeError, match=r"evenspan\.restore\(model\) before its modules"):
+        Mine(modules=[cls_model[0], Pooling(32, "mean")], device="cpu")
+
+
+def test_a_router_of_two_calibrated_models_is_restored_wholly(cls_model, tmp_path) -> None:
+    other = tiny.sentence_transformer("bert-cls", tmp_path / "other")
+    plain = cls_model.encode_document(LONG)
+    evenspan.calibrate(other, Calibration(basket_size=8))
+    evenspan.calibrate(cls_model, SETTING)
+    model = SentenceTransformer(modules=[Router.for_query_document(list(other), list(cls_model))], device="cpu")
+    assert evenspan.calibration_of(model) == SETTING, "that of its documents"
+    evenspan.restore(model)
+    assert evenspan.calibration_of(model) is None
+    np.testing.assert_array_equal(model.encode_document(LONG), plain)
+    assert type(model) is SentenceTransformer
 
 
 def test_a_replaced_pooling_module(cls_model) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import gc
 import itertools
 import threading
 import time
@@ -24,6 +25,7 @@ import evenspan
 from evenspan import Calibration
 from evenspan.core.usage import usage_of
 from evenspan.models.calibrating import uncalibrated
+from evenspan.models.pipeline import Pipeline
 
 MILD = Calibration(strength=0.5, basket_size=16)
 FULL = Calibration("uniform", strength=1.0, layers="all", basket_size=16)
@@ -124,6 +126,49 @@ def test_a_model_is_restored_when_its_last_call_has_ended(model, tmp_path) -> No
     np.testing.assert_array_equal(twin.encode_document(LONG), model.encode_document(LONG))
     assert evenspan.calibration_of(twin) is None
     assert type(evenspan.restore(twin)[0]) is Transformer
+
+
+def test_a_model_that_is_calibrated_again_before_its_last_call_has_ended_stays_calibrated(model) -> None:
+    evenspan.calibrate(model, FULL)
+    expected = model.encode_document(LONG, batch_size=2)
+    evenspan.calibrate(model, MILD)
+    with ThreadPoolExecutor(1) as pool, paused_in_second_batch(model) as (paused, resume):
+        running = pool.submit(model.encode_document, LONG, batch_size=2)
+        assert paused.wait(60)
+        evenspan.calibrate(evenspan.restore(model), FULL)
+        resume.set()
+        running.result()
+    assert evenspan.calibration_of(model) == FULL
+    np.testing.assert_array_equal(model.encode_document(LONG, batch_size=2), expected)
+
+
+@pytest.mark.parametrize("outer", ["model", "module"])
+def test_a_batch_by_itself_keeps_its_setting_too(model, outer) -> None:
+    """A call of the model or of its first module, in the middle of which it is restored."""
+    evenspan.calibrate(model, MILD)
+    features = model.preprocess(LONG)
+    paused, resume = threading.Event(), threading.Event()
+
+    @torch.no_grad()
+    def run() -> torch.Tensor:
+        subject = model if outer == "model" else model[0]
+        return subject(dict(features), task="document")["token_embeddings"]
+
+    def wait(*_) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            paused.set()
+            assert resume.wait(60)
+
+    expected = run()
+    hook = second_layer(model).register_forward_pre_hook(wait)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        assert paused.wait(60)
+        evenspan.restore(model)
+        resume.set()
+        torch.testing.assert_close(running.result(), expected, atol=0, rtol=0)
+    hook.remove()
+    assert type(model) is SentenceTransformer
 
 
 def mixture(model: SentenceTransformer, seconds: float) -> None:
@@ -300,6 +345,78 @@ def test_blocks_of_two_tasks_are_refused(model) -> None:
         np.testing.assert_array_equal(model.encode_document(LONG), vectors)
         asyncio.run(work(FULL))  # a loop that runs inside a block is inside it
         assert evenspan.calibration_of(model) == MILD
+
+
+def test_tasks_in_a_block_are_calibrated_and_cannot_change_it(model) -> None:
+    before = parts(model)
+    with evenspan.calibrated(model, MILD):
+        expected = model.encode_document(LONG)
+
+    async def change(work) -> None:
+        work(model)
+
+    async def main() -> tuple[list[np.ndarray], list[object]]:
+        with evenspan.calibrated(model, MILD):
+            vectors = await asyncio.gather(*(asyncio.to_thread(model.encode_document, LONG) for _ in range(3)))
+            changes = (evenspan.restore, evenspan.calibrate)
+            return vectors, await asyncio.gather(*map(change, changes), return_exceptions=True)
+
+    vectors, refusals = asyncio.run(main())
+    for of_task in vectors:
+        np.testing.assert_array_equal(of_task, expected)
+    assert ["Another task has this model" in str(refusal) for refusal in refusals] == [True, True]
+    assert parts(model) == before
+
+
+def test_blocks_of_callbacks_and_of_tasks_are_refused(model) -> None:
+    """A callback of the event loop is no task, but what it leaves open is not around the tasks either."""
+    before = parts(model)
+
+    async def main() -> None:
+        loop, block = asyncio.get_running_loop(), evenspan.calibrated(model, MILD)
+        loop.call_soon(block.__enter__)
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="Another task"):
+            evenspan.calibrate(model, FULL)
+        loop.call_soon(block.__exit__, None, None, None)
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert parts(model) == before
+
+
+@pytest.mark.parametrize("kind", ["model", "transformer"])
+def test_generators_that_take_turns_in_blocks_are_found_out(model, kind) -> None:
+    before, plain = parts(model), model.encode_document(LONG)
+    subject, options = model, {}
+    if kind == "transformer":
+        subject, options = model[0].auto_model, {"pooling": "cls" if model[1].pooling_mode == "cls" else "last"}
+
+    def generate(calibration: Calibration) -> Iterator[None]:
+        with evenspan.calibrated(subject, calibration, **options):
+            yield
+
+    with pytest.raises(RuntimeError, match="overlapped on one model"):
+        list(zip(generate(MILD), generate(FULL), strict=True))
+    gc.collect()
+    assert parts(model) == before
+    np.testing.assert_array_equal(model.encode_document(LONG), plain)
+    generator = generate(MILD)
+    next(generator)
+    with evenspan.calibrated(subject, FULL, **options):
+        generator.close()  # whoever gives up is not told
+    assert parts(model) == before
+
+
+def test_a_block_on_the_transformer_that_opens_while_its_model_is_calibrated(model, monkeypatch) -> None:
+    """Between the trial and the calibration; the other way round the transformer's block is refused."""
+    before, pooling = parts(model), "cls" if model[1].pooling_mode == "cls" else "last"
+    block, last_layer = evenspan.calibrated(model[0].auto_model, MILD, pooling=pooling), Pipeline.last_layer
+    monkeypatch.setattr(Pipeline, "last_layer", lambda *args: (block.__enter__(), last_layer(*args))[1])
+    with pytest.raises(ValueError, match="leave that block first"):
+        evenspan.calibrate(model, FULL)
+    block.__exit__(None, None, None)
+    assert parts(model) == before
 
 
 def test_a_block_that_could_not_calibrate_again_leaves_the_earlier_calibration(model) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 from evenspan.calibration import Calibration
 from evenspan.core.attention import CalibratedPass, Recorder
 from evenspan.core.baskets import Baskets, PoolingToken
-from evenspan.core.install import overridden
 from evenspan.core.usage import call_of
 
 Output = TypeVar("Output")
@@ -72,7 +70,8 @@ def _check_reach(done: int, layers: int) -> None:
     if done < layers:
         raise RuntimeError(
             f"Calibration reached {done} of {layers} attention layers: this model does not hand keyword arguments down "
-            "to its attention, so it cannot be calibrated. Use it plain (evenspan.restore(model))."
+            "to its attention, so it cannot be calibrated, or its layers were replaced, or restored as part of another "
+            "model. Call evenspan.calibrate(model) again, or use it plain (evenspan.restore(model))."
         )
     if done > layers:
         raise RuntimeError(
@@ -81,9 +80,8 @@ def _check_reach(done: int, layers: int) -> None:
         )
 
 
-@contextmanager
-def every_call_calibrated(model: nn.Module, calls: CalibratedCalls) -> Iterator[None]:
-    """While this lasts, all calls of a transformers model go through `calls`, and not through those of a block around it."""
+def calibrated_forward(model: nn.Module, calls: CalibratedCalls) -> Callable[..., Any]:
+    """A forward by which all calls of a transformers model go through `calls`, and not through those of a block around it."""
     plain = plain_forward(model)
 
     @functools.wraps(plain)
@@ -93,12 +91,11 @@ def every_call_calibrated(model: nn.Module, calls: CalibratedCalls) -> Iterator[
             return calls.run(plain, {**named, **kwargs}, *args, **kwargs)
 
     setattr(forward, _PLAIN_FORWARD, plain)
-    with overridden(model, forward):
-        yield
+    return forward
 
 
 def is_calibrated_by_itself(model: nn.Module) -> bool:
-    """Whether a transformers model is in a block of `every_call_calibrated`."""
+    """Whether a transformers model has a `calibrated_forward` now."""
     return hasattr(model.forward, _PLAIN_FORWARD)
 
 

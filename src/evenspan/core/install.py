@@ -92,16 +92,22 @@ def attached(layers: Mapping[int, nn.Module], last_layer: nn.Module | None = Non
         detach(modules)
 
 
+def override(module: nn.Module, forward: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """Give a module a forward of its own, or None for that of its class; returns the one it had."""
+    # An attribute of the object, not a hook: it also serves callers that use module.forward(...) directly.
+    before: Callable[..., Any] | None = module.__dict__.get("forward")
+    if forward is not None:
+        module.__dict__["forward"] = forward
+    elif before is not None:
+        del module.__dict__["forward"]
+    return before
+
+
 @contextmanager
 def overridden(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
     """A module with another forward for a while."""
-    # An attribute of the object, not a hook: it also serves callers that use module.forward(...) directly.
-    before = module.__dict__.get("forward")
-    module.__dict__["forward"] = forward
+    before = override(module, forward)
     try:
         yield
     finally:
-        if before is None:
-            del module.__dict__["forward"]
-        else:
-            module.__dict__["forward"] = before
+        override(module, before)

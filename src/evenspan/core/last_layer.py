@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks  # those of all modules there are
 
 from evenspan.core.attention import Attachment, CalibratedPass, not_compiled, refuse_unknown_scores
 from evenspan.core.baskets import Baskets
@@ -53,7 +54,9 @@ def _can_leave_out(layer: nn.Module, calibrated_pass: CalibratedPass) -> bool:
 
 def looked_into(modules: Iterable[nn.Module]) -> bool:
     """Whether someone looks at what modules are given or return, or has changed what they do."""
-    return any(module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__ for module in modules)
+    return bool(_global_forward_hooks or _global_forward_pre_hooks) or any(
+        module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__ for module in modules
+    )
 
 
 def modules_around(model: nn.Module, layer: nn.Module) -> tuple[nn.Module, ...]:

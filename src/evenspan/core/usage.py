@@ -21,19 +21,18 @@ TURN = threading.RLock()
 
 @dataclass(frozen=True)
 class Owner:
-    """The thread, and in it the asyncio task, that opened a block."""
+    """The thread, and in it the asyncio task, that opened a block; the event loop if that was one of its callbacks."""
 
     thread: threading.Thread
-    task: asyncio.Task[Any] | None
+    task: asyncio.Task[Any] | asyncio.AbstractEventLoop | None
 
     @classmethod
     def now(cls) -> Owner:
         """Who is running this."""
         try:
-            task = asyncio.current_task()
+            return cls(threading.current_thread(), asyncio.current_task() or asyncio.get_running_loop())
         except RuntimeError:  # no event loop runs in this thread
-            task = None
-        return cls(threading.current_thread(), task)
+            return cls(threading.current_thread(), None)
 
     def encloses(self, other: Owner) -> bool:
         """Whether all that the other does now is inside this one's block: the same thread or task, or an event loop in it."""
@@ -110,13 +109,14 @@ def call_of(model: nn.Module) -> Iterator[None]:
 def block_of(
     model: nn.Module,
     enter: Callable[[], Any] = lambda: None,
-    leave: Callable[[Any], None] = lambda _: None,
+    leave: Callable[[Any], object] = lambda _: None,
     *,
     is_plain: bool = False,
 ) -> Iterator[None]:
     """A block on a model; raises at once if it would overlap with one of another thread or task.
 
-    `enter` changes the model and returns what `leave` needs to change it back.
+    `enter` changes the model and returns what `leave` needs to change it back. Blocks of one thread or task that overlap
+    and do not nest (generators that hold them open) are found out when the first of them ends: that raises then.
     """
     with TURN:
         usage = usage_of(model)
@@ -129,7 +129,14 @@ def block_of(
         with TURN:
             place = usage.blocks.index(block)
             del usage.blocks[place]
-            if place < len(usage.blocks):  # another is open that began later: it is the one that will change back
-                usage.blocks[place].before = block.before
+            later = usage.blocks[place:]
+            if later:  # the first of them will change back in place of this one
+                later[0].before = block.before
             else:
                 leave(block.before)
+    if later and not (block.is_plain and all(other.is_plain for other in later)):
+        raise RuntimeError(
+            "Two `with` blocks of evenspan overlapped on one model: one that was opened later, perhaps by a generator, is "
+            "still open, and what was encoded since then in both has its calibration. Nest the blocks, or give each a copy "
+            "of the model (copy.deepcopy(model))."
+        )

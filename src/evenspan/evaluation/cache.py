@@ -27,8 +27,11 @@ def text_key(text: str) -> str:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file to one side, then rename it: it is there whole or not at all."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)  # of a disk that is full
 
 
 class VectorCache:

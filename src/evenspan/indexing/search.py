@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, overload
@@ -135,7 +136,8 @@ class Index:
         if role not in self._encoders:
             unit = self.settings.similarity == "cosine"
             self._encoders[role] = Encoder(self.model, role=role, prompt=prompt, unit=unit)
-        with uncalibrated(self.model):
+        # Queries are plain in any case: a search must not make what other threads encode at this moment plain too.
+        with uncalibrated(self.model) if role == "document" else nullcontext():
             return self._encoders[role].encode(texts)
 
     def _parts(self, query: NDArray[np.float32], hits: Sequence[Hit], wanted: bool) -> Sequence[str | None]:

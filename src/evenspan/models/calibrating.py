@@ -18,13 +18,18 @@ from torch import nn
 from evenspan.calibration import Calibration
 from evenspan.core.attention import Attachment
 from evenspan.core.baskets import PoolingToken
-from evenspan.core.calls import CalibratedCalls, every_call_calibrated
-from evenspan.core.install import attach, detach
+from evenspan.core.calls import CalibratedCalls, calibrated_forward
+from evenspan.core.install import attach, detach, override
 from evenspan.core.layers import AttentionLayers
 from evenspan.core.probe import try_out
 from evenspan.core.usage import TURN, block_of, usage_of
-from evenspan.models.modules import CalibratedSentenceTransformer, CalibratedTransformer, calibrated_module, put
-from evenspan.models.pipeline import DOCUMENT_PROMPTS
+from evenspan.models.modules import (
+    CalibratedSentenceTransformer,
+    CalibratedTransformer,
+    calibrated_module,
+    calibrated_modules,
+    put,
+)
 from evenspan.models.prepared import Prepared, setting_of
 from evenspan.models.reading import document_module
 from evenspan.models.setting import Setting
@@ -71,13 +76,14 @@ def restore(model: SentenceTransformer) -> SentenceTransformer:
     Raises:
         RuntimeError: if another thread or task has the model in a `calibrated` block.
     """
-    module = calibrated_module(_sentence_transformer(model))
-    if module is None:
-        _give_class_back(model)
-        return model
     with TURN:
-        usage_of(module).refuse_others()
-        _set(model, module, None)
+        modules = calibrated_modules(_sentence_transformer(model))
+        for module in modules:
+            usage_of(module).refuse_others()
+        for module in modules:
+            _set(model, module, None)
+        if not modules:
+            _give_class_back(model)
     return model
 
 
@@ -102,10 +108,11 @@ def calibrated(
     every call of a plain transformers model is calibrated: leave queries outside.
 
     The calibration is the model's: work that is handed to other threads in the block is calibrated too. Blocks nest
-    within a thread or asyncio task.
+    within a thread or asyncio task; generators that hold blocks open must not take turns.
 
     Raises:
-        RuntimeError: if another thread or task has the model in such a block; otherwise as `calibrate`.
+        RuntimeError: if another thread or task has the model in such a block, or, at the end of the block, if one that was
+            opened later in the same thread or task is still open; otherwise as `calibrate`.
     """
     if not isinstance(model, SentenceTransformer):
         with _calibrated_transformer(model, calibration, pooling):
@@ -161,7 +168,7 @@ def _give_class_back(module: Any) -> None:
 
 
 def _has_query_prompt(model: SentenceTransformer) -> bool:
-    return any(text for name, text in model.prompts.items() if name not in DOCUMENT_PROMPTS)
+    return any(text and "query" in name.lower() for name, text in model.prompts.items())
 
 
 @contextmanager
@@ -172,19 +179,22 @@ def _calibrated_transformer(model: nn.Module, calibration: Calibration, pooling:
         )
     layers = AttentionLayers.of(model, pooling)
     try_out(model, layers, pooling)
-    if any(attachment is not None and attachment.for_good for attachment in map(Attachment.of, layers.modules)):
-        raise ValueError(
-            "This model is part of a SentenceTransformer that is calibrated: use evenspan.calibrated(...) on that one."
-        )
-    calls = CalibratedCalls(calibration, pooling, layers.chosen_by(calibration))
-    with block_of(model):
-        modules = attach(layers.calibratable)
-        try:
-            with every_call_calibrated(model, calls):
-                yield
-        finally:
-            with TURN:
-                usage_of(model).when_idle(functools.partial(detach, modules))
+    forward = calibrated_forward(model, CalibratedCalls(calibration, pooling, layers.chosen_by(calibration)))
+
+    def enter() -> object:
+        if any(attachment is not None and attachment.for_good for attachment in map(Attachment.of, layers.modules)):
+            raise ValueError(
+                "This model is part of a SentenceTransformer that is calibrated: use evenspan.calibrated(...) on that one."
+            )
+        return override(model, forward)
+
+    modules = attach(layers.calibratable)
+    try:
+        with block_of(model, enter, functools.partial(override, model)):
+            yield
+    finally:
+        with TURN:
+            usage_of(model).when_idle(functools.partial(detach, modules))
 
 
 def _sentence_transformer(model: object) -> SentenceTransformer:

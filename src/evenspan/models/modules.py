@@ -12,6 +12,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from torch import nn
 
 from evenspan.calibration import Calibration
 from evenspan.core.install import attach, register
-from evenspan.core.usage import TURN, call_of, usage_of
+from evenspan.core.usage import TURN, call_of
 from evenspan.models.card import write_card
-from evenspan.models.pipeline import DOCUMENT_PROMPTS, document_modules, pooled_behind_prompt
+from evenspan.models.pipeline import DOCUMENT_PROMPTS, document_modules, pooled_behind_prompt, query_route
 from evenspan.models.pools import CalibratedQueue
-from evenspan.models.prepared import Prepared, setting_of
+from evenspan.models.prepared import Prepared, refuse_users, setting_of
 from evenspan.models.reading import document_module
 from evenspan.models.reloading import ReloadedTransformer
 from evenspan.models.saved import hide, make_room, write_calibration
@@ -95,9 +96,13 @@ class CalibratedTransformer(Transformer):
 
     def on_model_ready(self, model: BaseModel) -> None:
         """Give a model that is built around this module the class that tells queries from documents."""
-        if type(model) is SentenceTransformer and document_module(model) is self and self.setting is not None:
-            outer: Any = model
+        outer: Any = model
+        if self.setting is None or document_module(outer) is not self:
+            return
+        if type(model) is SentenceTransformer:
             outer.__class__ = CalibratedSentenceTransformer
+        else:
+            self.setting.check_pooling(document_modules(outer))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -190,10 +195,11 @@ class CalibratedSentenceTransformer(SentenceTransformer):
         with call_of(module):
             before = _setting_of_call(self, [module])
             pool: Any = SentenceTransformer.start_multi_process_pool(self, *args, **kwargs)
-            if before is not _setting_of_call(self, [module]):
+            if str(before) != str(_setting_of_call(self, [module])):
                 self.stop_multi_process_pool(pool)
                 raise RuntimeError("The calibration was changed while the pool was being started. Start it again.")
-        return pool if before is None else {**pool, "input": CalibratedQueue(pool["input"], str(before))}
+        # Also if it was restored in the meantime: a call that began before may have started this pool.
+        return {**pool, "input": CalibratedQueue(pool["input"], None if before is None else str(before))}
 
     def save(self, path: str, *args: Any, **kwargs: Any) -> None:
         """Save the model, with a card that says what it is and how to load it."""
@@ -214,12 +220,20 @@ def _setting_of_call(model: SentenceTransformer, modules: Sequence[nn.Module]) -
             "again, or evenspan.restore(model) to have it plain."
         )
     setting: Setting | None = modules[0].setting
+    if setting is not None and query_route(model) is not None:
+        return replace(setting, default_task=None)  # a bare call is for queries
     return setting
 
 
-def calibrated_module(model: nn.Module) -> CalibratedTransformer | None:
-    """The calibrated module of a model, wherever it stands, or None."""
-    return next((module for module in model.modules() if isinstance(module, CalibratedTransformer)), None)
+def calibrated_module(model: SentenceTransformer) -> CalibratedTransformer | None:
+    """The calibrated module of a model, wherever it stands, or None; that of documents if there are several."""
+    modules, reader = calibrated_modules(model), document_module(model)
+    return reader if reader in modules else next(iter(modules), None)
+
+
+def calibrated_modules(model: nn.Module) -> list[CalibratedTransformer]:
+    """All calibrated modules of a model: one, unless it was built from several models that were calibrated."""
+    return [module for module in model.modules() if isinstance(module, CalibratedTransformer)]
 
 
 def put(prepared: Prepared) -> Setting | None:
@@ -230,7 +244,7 @@ def put(prepared: Prepared) -> Setting | None:
     """
     module: Any = prepared.pipeline.transformer
     with TURN:
-        usage_of(module).refuse_others()
+        refuse_users(module)
         before = setting_of(module)
         attached: tuple[nn.Module, ...] = getattr(module, "attached", ())
         layers = {number: layer for number, layer in prepared.layers.calibratable.items() if layer not in attached}

@@ -139,6 +139,14 @@ def _plain_sentence_transformer(model: object) -> SentenceTransformer:
     raise TypeError(f"Expected a SentenceTransformer, not {name}; load one with evenspan.load(path_or_name).")
 
 
+def query_route(model: SentenceTransformer) -> str | None:
+    """The route of a Router model that a bare `encode` takes, if it is not that of documents."""
+    router = next(iter(model))
+    if isinstance(router, Router) and router.default_route not in (None, "document"):
+        return str(router.default_route)
+    return None
+
+
 def document_modules(model: SentenceTransformer) -> list[nn.Module]:
     """The modules a document passes, in order; in a Router model those of its document route."""
     modules = list(model)

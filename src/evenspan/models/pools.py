@@ -14,7 +14,7 @@ class CalibratedQueue:
     It stands in the pool of the process that started it, where also a model that was restored since may use it.
     """
 
-    def __init__(self, queue: Any, setting: str) -> None:
+    def __init__(self, queue: Any, setting: str | None) -> None:
         self._queue, self._setting = queue, setting
 
     def __getattr__(self, name: str) -> Any:
@@ -24,9 +24,10 @@ class CalibratedQueue:
         """Hand over a chunk of texts and the options they are encoded with."""
         number, texts, options = work
         if options.get("setting") != self._setting:
+            state = "plain" if self._setting is None else f"calibrated ({self._setting})"
             raise RuntimeError(
-                f"This pool was started when the model was calibrated ({self._setting}), and its processes have copies of "
-                f"the model as it was then. {_ANOTHER}"
+                f"This pool was started when the model was {state}, and its processes have copies of the model as it was "
+                f"then. {_ANOTHER}"
             )
         self._queue.put([number, texts, {name: value for name, value in options.items() if name != "setting"}])
 

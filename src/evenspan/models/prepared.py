@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Router
+from sentence_transformers.base.modules import Transformer
 from torch import nn
 
 from evenspan.calibration import Calibration
@@ -13,7 +13,7 @@ from evenspan.core.calls import CalibratedCalls, is_calibrated_by_itself
 from evenspan.core.last_layer import modules_around
 from evenspan.core.layers import AttentionLayers
 from evenspan.core.usage import usage_of
-from evenspan.models.pipeline import Pipeline
+from evenspan.models.pipeline import Pipeline, query_route
 from evenspan.models.setting import Setting
 
 
@@ -42,11 +42,7 @@ class Prepared:
         transformer = pipeline.transformer
         if default_task is not None and not as_saved:
             _refuse_query_route(model)
-        if is_calibrated_by_itself(transformer.model):
-            raise ValueError(
-                "This model's transformer is calibrated by itself in a `with` block: leave that block first."
-            )
-        usage_of(transformer).refuse_others()
+        refuse_users(transformer)
         layers = pipeline.layers()
         current = setting_of(transformer)
         if as_saved or (current is not None and current.calls.calibration == calibration):
@@ -65,10 +61,17 @@ def setting_of(module: nn.Module | None) -> Setting | None:
     return setting if isinstance(setting, Setting) else None
 
 
+def refuse_users(transformer: Transformer) -> None:
+    """Raise if somebody has the model in a block that a calibration would reach into."""
+    if is_calibrated_by_itself(transformer.model):
+        raise ValueError("This model's transformer is calibrated by itself in a `with` block: leave that block first.")
+    usage_of(transformer).refuse_others()
+
+
 def _refuse_query_route(model: SentenceTransformer) -> None:
-    router = next(iter(model))
-    if isinstance(router, Router) and router.default_route not in (None, "document"):
+    route = query_route(model)
+    if route is not None:
         raise ValueError(
-            f"default_task='document' is not for this Router model: a bare encode() takes its {router.default_route!r} "
+            f"default_task='document' is not for this Router model: a bare encode() takes its {route!r} "
             "route. Build the Router with default_route='document', or leave default_task out and use encode_document."
         )

@@ -34,7 +34,10 @@ class Setting:
     def check_pooling(self, modules: Sequence[nn.Module]) -> None:
         """Refuse modules that pool otherwise than those that were calibrated."""
         if next((module for module in modules if isinstance(module, Pooling)), None) is not self.pooling:
-            raise RuntimeError("The model's pooling module was replaced. Call evenspan.calibrate(model) again.")
+            raise RuntimeError(
+                "The model's pooling module was replaced. Call evenspan.calibrate(model) again, or evenspan.restore(model) "
+                "before its modules become part of another model."
+            )
         self.check_pooling_mode()
 
     def check_pooling_mode(self) -> None:
@@ -51,5 +54,5 @@ class Setting:
         return (
             layer is not None
             and reads_pooled_only(modules)
-            and not looked_into([model, *modules, *self.around_last_layer, *layer.modules()])
+            and not looked_into([model, *model.children(), *modules, *self.around_last_layer, *layer.modules()])
         )
