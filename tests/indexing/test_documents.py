@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import torch
-from helpers import indexes, tiny
+from helpers import calls, indexes, tiny
 from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
@@ -121,19 +120,10 @@ def test_tokens_and_truncation_are_counted(index) -> None:
 
 
 def test_out_of_memory_halves_the_batch(model, tmp_path, monkeypatch) -> None:
-    sizes = []
-    plain = type(model).encode_document
-
-    def scarce(self, texts, **options):
-        sizes.append(len(texts))
-        if len(texts) > 3:
-            raise torch.OutOfMemoryError("no room")
-        return plain(self, texts, **options)
-
     evenspan.index(model, rows(12), f"parquet:{tmp_path / 'plain'}", "none", progress=False)
-    monkeypatch.setattr(type(model), "encode_document", scarce)
+    batches = calls.watch(monkeypatch, most=3)
     evenspan.index(model, rows(12), f"parquet:{tmp_path / 'scarce'}", "none", progress=False)
-    assert max(sizes) > 3
+    assert max(calls.sizes(batches)) > 3
     one, other = content(f"parquet:{tmp_path / 'plain'}"), content(f"parquet:{tmp_path / 'scarce'}")
     for name in one:
         np.testing.assert_allclose(np.frombuffer(one[name][2], "f4"), np.frombuffer(other[name][2], "f4"), atol=2e-6)

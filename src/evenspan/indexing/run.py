@@ -17,13 +17,14 @@ from evenspan.calibration import Calibration
 from evenspan.encoding import BATCH_TOKENS, Encoder
 from evenspan.indexing.columns import with_vectors
 from evenspan.indexing.plan import EncodingOptions, IndexPlan, Shard, ShardSize
-from evenspan.indexing.reading import Rejects, SourceRows, prefetched
+from evenspan.indexing.reading import Rejects, SourceRows
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
 from evenspan.indexing.stores import locate_store
 from evenspan.indexing.stores.base import Store
 from evenspan.indexing.summary import IndexProgress, IndexSummary
 from evenspan.models.calibrating import calibrated, calibration_of, uncalibrated
 from evenspan.models.loading import load
+from evenspan.prefetching import prefetched
 
 
 def index(

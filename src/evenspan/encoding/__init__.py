@@ -1,0 +1,6 @@
+"""Texts to vectors, for everybody: `Encoder`, and `encode_documents` for users."""
+
+from evenspan.encoding.encoder import Encoder, unit_length
+from evenspan.models.budget import BATCH_TOKENS
+
+__all__ = ["BATCH_TOKENS", "Encoder", "unit_length"]

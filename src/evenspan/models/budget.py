@@ -1,0 +1,63 @@
+"""How many tokens a batch has: as many as a device likes, and fewer when memory runs out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+BATCH_TOKENS = 16_384
+_MOST_TOKENS = 131_072
+_GAIN = 1.03  # what a larger batch must bring to be kept
+_FEW_BATCHES = 4  # whose time says nothing
+_logger = logging.getLogger(__name__)
+
+
+@dataclass
+class TokenBudget:
+    """Most tokens in a batch, padding included.
+
+    Attributes:
+        tokens: for the batches that are made next.
+        grows: whether it is doubled as long as that makes the device faster.
+        most: what has room in memory, as far as is known; larger batches that were made before are cut in halves.
+    """
+
+    tokens: int = BATCH_TOKENS
+    grows: bool = False
+    most: int = 2**31
+    _rate: float = 0.0  # tokens a second with half as many
+
+    def halve(self, tokens: int) -> None:
+        """Memory ran out with a batch of so many tokens."""
+        self.grows = False
+        self.most = max(1, tokens // 2)
+        if self.most < self.tokens:
+            self.tokens = self.most
+            _logger.warning("Out of memory: going on with at most %d tokens in a batch.", self.tokens)
+
+    def learn(self, budget: int, batches: Sequence[int], seconds: float) -> None:
+        """See how fast a window was whose batches, of so many tokens, were made for a budget."""
+        if not self.grows or budget != self.tokens or len(batches) < _FEW_BATCHES or seconds <= 0:
+            return
+        rate = sum(batches) / seconds
+        if rate < self._rate * _GAIN:
+            self.tokens //= 2
+            self.grows = False
+        elif self.tokens * 2 > _MOST_TOKENS or not _has_room():
+            self.grows = False
+        else:
+            self._rate = rate
+            self.tokens *= 2
+        _logger.debug("%d tokens in a batch: %.0f tokens a second; going on with %d.", budget, rate, self.tokens)
+
+
+def _has_room() -> bool:
+    """Whether a GPU has room for batches twice as large as the largest so far, and as much again to spare."""
+    if not torch.cuda.is_available():
+        return False
+    held, used, largest = torch.cuda.memory_reserved(), torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+    free = torch.cuda.mem_get_info()[0] + held - used
+    return 4 * (largest - used) < free
