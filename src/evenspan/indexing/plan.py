@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -179,11 +179,9 @@ class IndexPlan:
                 self._rejects.add(document.place, str(error), document.id)
         texts = [document.text for document, *_ in chosen]
         tokenized = self._encoder.tokenize(texts) if self._keep_ids else None
-        if tokenized is None:
-            counts, ids = self._encoder.count_tokens(texts), [None] * len(texts)
-        else:
-            counts, ids = tokenized.counts, tokenized.ids
-        return [ShardEntry(*parts, *tokens) for parts, *tokens in zip(chosen, counts, ids, strict=True)]
+        counts = self._encoder.count_tokens(texts) if tokenized is None else tokenized.counts
+        ids: Sequence[Ids | None] = [None] * len(texts) if tokenized is None else tokenized.ids
+        return [ShardEntry(*parts, count, own) for parts, count, own in zip(chosen, counts, ids, strict=True)]
 
     def _full(self, shard: Shard) -> bool:
         return (
