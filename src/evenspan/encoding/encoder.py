@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.encoding.fallback import OwnEncode, Pool, token_counter
 from evenspan.models.batches import MOST_TEXTS, Attempt, BatchRunner, plan_batches
-from evenspan.models.budget import BATCH_TOKENS, TokenBudget
+from evenspan.models.budget import budget_for
 from evenspan.models.fast import list_windows
 from evenspan.models.features import Ids, TextFeatures, TokenizedTexts
 from evenspan.models.modules import call_options
@@ -59,7 +59,7 @@ class Encoder:
                 raise ValueError(f"{name} must be at least 1, not {value}.")
         self.model, self.role, self.prompt = model, role, prompt
         self._on_gpu = model.device.type == "cuda"
-        self._budget = TokenBudget(batch_tokens or BATCH_TOKENS, grows=self._on_gpu and batch_tokens is None)
+        self._budget = budget_for(model, model.device, batch_tokens)
         self.batch_size = min(MOST_TEXTS, batch_size or MOST_TEXTS)
         self.unit = str(model.similarity_fn_name) == "cosine" if unit is None else unit
         self.check_finite = check_finite

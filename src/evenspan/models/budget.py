@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import torch
+from torch import nn
 
 BATCH_TOKENS = 16_384
 _MOST_TOKENS = 131_072
@@ -52,6 +54,17 @@ class TokenBudget:
             self._rate = rate
             self.tokens *= 2
         _logger.debug("%d tokens in a batch: %.0f tokens a second; going on with %d.", budget, rate, self.tokens)
+
+
+# What was found out about a model on its GPU holds for later calls.
+_shared: WeakKeyDictionary[nn.Module, TokenBudget] = WeakKeyDictionary()
+
+
+def budget_for(model: nn.Module, device: torch.device, tokens: int | None = None) -> TokenBudget:
+    """A budget of so many tokens; by default one that, on a GPU, grows from call to call."""
+    if tokens is not None or device.type != "cuda":
+        return TokenBudget(tokens or BATCH_TOKENS)
+    return _shared.setdefault(model, TokenBudget(grows=True))
 
 
 def _has_room() -> bool:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import nn
 
 from evenspan.models.batches import MOST_TEXTS, BatchRunner
-from evenspan.models.budget import TokenBudget
+from evenspan.models.budget import budget_for
 from evenspan.models.standard import NotStandardError, text_features
 from evenspan.models.windows import FIRST_TEXTS, text_windows
 from evenspan.progress import ProgressBar
@@ -22,7 +20,6 @@ _FEW_TEXTS = 8  # are left to sentence-transformers
 _BATCH_SIZE = 32  # sentence-transformers' own: nobody asked for it
 _OPTIONS = {"task", "calibrate", "pooled_only", "setting"}
 _logger = logging.getLogger(__name__)
-_budgets: WeakKeyDictionary[nn.Module, TokenBudget] = WeakKeyDictionary()
 
 
 def usual_vectors(model: SentenceTransformer, given: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
@@ -45,7 +42,7 @@ def usual_vectors(model: SentenceTransformer, given: Mapping[str, Any], options:
         runner = BatchRunner(
             model,
             features,
-            _budgets.setdefault(model, TokenBudget(grows=on_gpu)),
+            budget_for(model, model.device),
             options,
             most_texts=MOST_TEXTS if on_gpu and batch_size == _BATCH_SIZE else batch_size,
             unit=bool(given.get("normalize_embeddings")),
