@@ -76,7 +76,7 @@ class Layouts:
         if layout == "flat":
             # A mask of four dimensions is handed down as it is, and nobody reads it: transformers would build one that
             # is as large as the batch squared.
-            made["attention_mask"] = torch.zeros(1, 1, 1, 1, dtype=torch.bool)
+            made["attention_mask"] = torch.zeros(1, 1, 1, 1, dtype=torch.bool, pin_memory=pinned)
         elif len({len(own) for own in ids}) == 1:
             made.pop("attention_mask", None)  # every token is one, and attention without a mask is faster
         return made
