@@ -145,7 +145,7 @@ def test_streams_grow_their_batches_and_few_kernels_are_compiled(tmp_path) -> No
 
     before = compiled_kernels()
     texts = (tiny.text(5 + number % 200, number % 50) for number in range(20_000))
-    encoder = Encoder(model)
+    encoder = Encoder(model, grows=True)
     rows = sum(len(vectors) for vectors in encoder.stream(texts))
     assert rows == 20_000
     assert encoder.batch_tokens >= 16_384

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 from helpers import calls, indexes, tiny
@@ -10,6 +11,7 @@ from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
 import evenspan.indexing.reading
+from evenspan.models.features import TextFeatures
 
 AWKWARD = [
     "'; DROP TABLE documents; --", '"quotes" and `ticks`', "emoji 😀 and \u202e marks", "%s %(id)s {} \\' \\\\",
@@ -127,3 +129,13 @@ def test_out_of_memory_halves_the_batch(model, tmp_path, monkeypatch) -> None:
     one, other = content(f"parquet:{tmp_path / 'plain'}"), content(f"parquet:{tmp_path / 'scarce'}")
     for name in one:
         np.testing.assert_allclose(np.frombuffer(one[name][2], "f4"), np.frombuffer(other[name][2], "f4"), atol=2e-6)
+
+
+def test_texts_are_tokenized_once_and_the_device_is_watched(model, tmp_path, monkeypatch) -> None:
+    read = []
+    tokenize = TextFeatures._tokenize
+    monkeypatch.setattr(TextFeatures, "_tokenize", lambda self, texts: read.extend(texts) or tokenize(self, texts))
+    summary = evenspan.index(model, rows(12), f"parquet:{tmp_path / 'index'}", progress=False)
+    assert [read.count(row["text"]) for row in rows(12)] == [1] * 12
+    assert 0 < summary.device_seconds <= summary.encoding_seconds
+    assert re.search(r"device +busy \d+% of the time of encoding", str(summary))

@@ -84,7 +84,7 @@ def encode_documents(
         )
     if isinstance(devices, str):
         raise TypeError(f"devices must be a list of devices, such as [{devices!r}], not one string.")
-    encoder = Encoder(model, prompt=prompt, unit=normalize_embeddings, batch_tokens=batch_tokens)
+    encoder = Encoder(model, prompt=prompt, unit=normalize_embeddings, batch_tokens=batch_tokens, grows=True)
     if not isinstance(texts, Sized):
         return _stream(encoder, texts, None, devices, batch_tokens, progress=progress)
     texts = list(texts)
@@ -109,7 +109,7 @@ def _stream(
         if devices is None:
             yield from encoder.stream(texts, bar=bar)
             return
-        options = {"prompt": encoder.prompt, "unit": encoder.unit, "batch_tokens": batch_tokens}
+        options = {"prompt": encoder.prompt, "unit": encoder.unit, "batch_tokens": batch_tokens, "grows": True}
         pool = stack.enter_context(contextlib.closing(ProcessPool(encoder.model, devices, options)))
         for vectors in pool.encode(text_windows(texts)):
             bar.advance(len(vectors))

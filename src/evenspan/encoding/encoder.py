@@ -29,18 +29,19 @@ _logger = logging.getLogger(__name__)
 class Encoder:
     """Encodes texts with a model as it is at the time, calibrated or not.
 
-    On a CPU the same texts in one call always share the same batches, so that they get the same vectors, bit for bit. On
-    a GPU that holds if `batch_tokens` is given; else batches grow as long as that is faster.
+    The same texts in one call always share the same batches, so that they get the same vectors, bit for bit, unless
+    batches grow.
 
     Args:
         model: what encodes.
         role: `"document"` or `"query"`: which of the model's two ways to encode.
         prompt: in front of texts; None for the model's own.
         batch_tokens: most tokens in a batch, padding included; less from then on when memory has run out. By default
-            16,384, and on a GPU more, as far as it helps.
+            16,384, and on a GPU more for small models.
         batch_size: most texts in a batch, whatever their length.
         unit: whether vectors get length 1; by default where the model compares by cosine.
         check_finite: refuse vectors with NaN or infinity; False where the caller does, and can name the texts.
+        grows: whether batches on a GPU grow as long as that is faster; vectors then differ by rounding from run to run.
     """
 
     def __init__(
@@ -53,13 +54,14 @@ class Encoder:
         batch_size: int | None = None,
         unit: bool | None = None,
         check_finite: bool = True,
+        grows: bool = False,
     ) -> None:
         for name, value in (("batch_tokens", batch_tokens), ("batch_size", batch_size)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}.")
         self.model, self.role, self.prompt = model, role, prompt
         self._on_gpu = model.device.type == "cuda"
-        self._budget = budget_for(model, model.device, batch_tokens)
+        self._budget = budget_for(model, model.device, batch_tokens, grows=grows)
         self.batch_size = min(MOST_TEXTS, batch_size or MOST_TEXTS)
         self.unit = str(model.similarity_fn_name) == "cosine" if unit is None else unit
         self.check_finite = check_finite

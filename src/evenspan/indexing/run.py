@@ -59,7 +59,7 @@ def index(
         metadata: the other fields to keep, such as `["lang", "year:int"]`; by default all.
         source_format: jsonl, csv, tsv, parquet or text, where the name does not say.
         max_chars: longer texts are skipped.
-        batch_tokens: tokens in a batch, padding included; by default 16,384, and on a GPU more as far as it helps.
+        batch_tokens: tokens in a batch, padding included; by default 16,384, and on a GPU more for small models.
         document_prompt: in place of the model's own.
         query_prompt: in place of the model's own.
         keep_text: whether the store holds the texts.

@@ -12,6 +12,7 @@ from torch import nn
 
 BATCH_TOKENS = 16_384
 _MOST_TOKENS = 131_072
+_LARGE_MODEL = 300_000_000  # weights, those of embeddings apart, that a batch of `BATCH_TOKENS` keeps a GPU busy with
 _GAIN = 1.03  # what a larger batch must bring to be kept
 _FEW_BATCHES = 4  # whose time says nothing
 _logger = logging.getLogger(__name__)
@@ -60,11 +61,25 @@ class TokenBudget:
 _shared: WeakKeyDictionary[nn.Module, TokenBudget] = WeakKeyDictionary()
 
 
-def budget_for(model: nn.Module, device: torch.device, tokens: int | None = None) -> TokenBudget:
-    """A budget of so many tokens; by default one that, on a GPU, grows from call to call."""
-    if tokens is not None or device.type != "cuda":
-        return TokenBudget(tokens or BATCH_TOKENS)
-    return _shared.setdefault(model, TokenBudget(grows=True))
+def budget_for(
+    model: nn.Module, device: torch.device, tokens: int | None = None, *, grows: bool = False
+) -> TokenBudget:
+    """A budget of so many tokens; by default what the size of the model asks for, and if it grows, what was found best."""
+    if tokens is not None or not grows or device.type != "cuda":
+        return TokenBudget(tokens or usual_tokens(model, device))
+    if model not in _shared:
+        _shared[model] = TokenBudget(usual_tokens(model, device), grows=True)
+    return _shared[model]
+
+
+def usual_tokens(model: nn.Module, device: torch.device) -> int:
+    """Tokens in a batch: on a GPU more for small models, whose layers are done before the next can be launched."""
+    if device.type != "cuda":
+        return BATCH_TOKENS
+    inner = (module for module in model.modules() if not isinstance(module, nn.Embedding))
+    weights = sum(parameter.numel() for module in inner for parameter in module.parameters(recurse=False))
+    times = _LARGE_MODEL // max(weights, 1)
+    return min(_MOST_TOKENS, BATCH_TOKENS << max(0, times.bit_length() - 1))
 
 
 def _has_room() -> bool:

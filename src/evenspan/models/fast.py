@@ -42,7 +42,7 @@ def usual_vectors(model: SentenceTransformer, given: Mapping[str, Any], options:
         runner = BatchRunner(
             model,
             features,
-            budget_for(model, model.device),
+            budget_for(model, model.device, grows=True),
             options,
             most_texts=MOST_TEXTS if on_gpu and batch_size == _BATCH_SIZE else batch_size,
             unit=bool(given.get("normalize_embeddings")),
