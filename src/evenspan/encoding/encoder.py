@@ -108,7 +108,8 @@ class Encoder:
             raise TypeError("texts must be a list of texts, not one string.")
         if not len(texts):
             return np.empty((0, self.model.truncate_dim or self.model.get_embedding_dimension() or 0), dtype=np.float32)
-        features = self._features() if pool is None else None
+        # For one text it is not worth while to copy a tokenizer.
+        features = self._features() if pool is None and len(texts) > 1 else None
         if features is None:
             return self._checked(self._through_model(texts, tokens, bar, attempt, pool))
         windows = (features.tokenize(window).ids for window in list_windows(texts, on_gpu=self._on_gpu))

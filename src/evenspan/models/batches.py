@@ -169,7 +169,7 @@ class BatchRunner:
     def launch(self, window: Window) -> Launched:
         """Hand all batches of a window to the device."""
         launched = Launched(window)
-        with torch.inference_mode(), self.layouts.installed():
+        with torch.inference_mode(), self._on_device(), self.layouts.installed():
             for batch in window.batches:
                 self._run(batch, launched)
         return launched
@@ -213,6 +213,10 @@ class BatchRunner:
             launched.seconds += time.perf_counter() - before
             self.done(len(batch.places))
 
+    def _on_device(self) -> AbstractContextManager[Any]:
+        """Where events are recorded and memory is asked for, whatever the current device is."""
+        return torch.cuda.device(self.device) if self.on_gpu else nullcontext()
+
     def _mark(self) -> Any:
         if not self.on_gpu:
             return time.perf_counter()
@@ -221,11 +225,11 @@ class BatchRunner:
         return event
 
     def _fetch(self, launched: Launched) -> NDArray[Any]:
-        vectors = launched.array()
-        self.busy += launched.seconds
-        if self.on_gpu:
-            self.done(launched.window.texts)
-            self.budget.learn(
-                launched.window.budget, [batch.tokens for batch in launched.window.batches], launched.seconds
-            )
+        with self._on_device():
+            vectors = launched.array()
+            self.busy += launched.seconds
+            if self.on_gpu:
+                self.done(launched.window.texts)
+                sizes = [batch.tokens for batch in launched.window.batches]
+                self.budget.learn(launched.window.budget, sizes, launched.seconds)
         return vectors
