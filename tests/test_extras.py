@@ -23,7 +23,7 @@ def no_work(monkeypatch) -> None:
     def encode(*_, **__):
         raise AssertionError("something was encoded")
 
-    monkeypatch.setattr(SentenceTransformer, "encode", encode)
+    monkeypatch.setattr(SentenceTransformer, "forward", encode)
 
 
 def without(monkeypatch, module: str) -> None:

@@ -11,6 +11,7 @@ from evenspan.errors import UnsupportedModelError
 if TYPE_CHECKING:
     from evenspan.auditing.audit_result import Audit
     from evenspan.auditing.auditing import audit
+    from evenspan.encoding.documents import encode_documents
     from evenspan.indexing.run import index
     from evenspan.indexing.search import open_index
     from evenspan.models import (
@@ -34,6 +35,7 @@ __all__ = [
     "calibrate",
     "calibrated",
     "calibration_of",
+    "encode_documents",
     "index",
     "inspect_model",
     "load",
@@ -46,6 +48,7 @@ __all__ = [
 _HOME = {
     "Audit": "auditing.audit_result",
     "audit": "auditing.auditing",
+    "encode_documents": "encoding.documents",
     "Inspection": "models",
     "index": "indexing.run",
     "inspect_model": "models",

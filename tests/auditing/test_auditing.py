@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers import tiny
+from helpers import calls, tiny
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
@@ -148,15 +148,17 @@ def test_bad_input_is_refused(cls_model) -> None:
 
 
 def test_vectors_that_are_not_finite_are_left_out_and_said(cls_model, monkeypatch) -> None:
-    encode = type(cls_model).encode_document
+    forward = SentenceTransformer.forward
 
-    def overflowing(self, texts, **options):
-        vectors = encode(self, texts, **options).clone()
-        vectors[[sorted(text.split()) == sorted(long[3].split()) for text in texts]] = torch.nan
-        return vectors
+    def overflowing(self, features, **options):
+        chosen = [sorted(ids) == sorted(bad + [1] * (len(ids) - len(bad))) for ids in features["input_ids"].tolist()]
+        made = forward(self, features, **options)
+        made["sentence_embedding"][chosen] = torch.nan
+        return made
 
     long = [tiny.text(100 + seed, seed) for seed in range(12)]
-    monkeypatch.setattr(SentenceTransformer, "encode_document", overflowing)
+    bad = cls_model.tokenizer(long[3])["input_ids"]  # its words in any order, and padding
+    monkeypatch.setattr(SentenceTransformer, "forward", overflowing)
     found = evenspan.audit(cls_model, long, SETTING, progress=False)
     assert found.plain.representation.documents == 11
     assert any("1 of 12 documents have vectors that are not finite" in note for note in found.notes)
@@ -223,18 +225,9 @@ def test_damaged_audits_are_refused(place, value, cls_model) -> None:
 
 def test_memory_that_runs_out_halves_the_batch(cls_model, monkeypatch) -> None:
     expected = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
-    encode = type(cls_model).encode_document
-    sizes = []
-
-    def small(self, texts, **options):
-        sizes.append(len(texts))
-        vectors = encode(self, texts, **options)
-        if len(texts) > 4:
-            raise torch.OutOfMemoryError("too large")
-        return vectors
-
-    monkeypatch.setattr(SentenceTransformer, "encode_document", small)
+    batches = calls.watch(monkeypatch, most=4)
     found = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
+    sizes = calls.sizes(batches)
     assert max(sizes) == 32, "the batch size is the most texts in a batch"
     assert max(sizes[-3:]) <= 4
     assert found.plain.attention.basket_documents == expected.plain.attention.basket_documents

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
-from helpers import tiny
+from helpers import calls, tiny
 
 import evenspan
 from evenspan import Calibration
 from evenspan.core.calls import baskets_of
 from evenspan.core.rows import fused_rows, replace_rows
+from evenspan.encoding import Encoder
+from evenspan.models.batches import BatchRunner
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 SETTING = Calibration(strength=1.0, basket_size=16)
@@ -89,3 +92,77 @@ def test_compiled(model, part) -> None:
     whole = model[0] if part == "module" else model[0].auto_model
     whole.forward = torch.compile(whole.forward)
     torch.testing.assert_close(encode(model, inputs), expected, atol=1e-5, rtol=0)
+
+
+HALF_NAMES = [*NAMES, "modernbert-cls", "gte-cls", "gemma3-lasttoken", "mistral-lasttoken"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", HALF_NAMES)
+def test_batches_without_padding(name, dtype, tmp_path, monkeypatch, caplog) -> None:
+    """torch's own kernel: grouped heads, causal and not, with windows; plain and calibrated."""
+    model = tiny.sentence_transformer(name, tmp_path).to(dtype).cuda()
+    texts = [text for text in tiny.TEXTS if text]
+    expected = {}
+    with monkeypatch.context() as patch:
+        patch.setattr("evenspan.models.layouts.runs_on", lambda _: False)
+        expected["plain"] = Encoder(model).encode(texts)
+        with evenspan.calibrated(model, SETTING):
+            expected["calibrated"] = Encoder(model).encode(texts)
+    batches = calls.watch(monkeypatch)
+    with caplog.at_level("DEBUG", logger="evenspan"):
+        vectors = {"plain": Encoder(model).encode(texts)}
+        with evenspan.calibrated(model, SETTING):
+            vectors["calibrated"] = Encoder(model).encode(texts)
+    assert "cu_seq_lens_q" in batches[-1], caplog.text
+    for kind, own in vectors.items():
+        off = np.linalg.norm(own - expected[kind], axis=1)
+        assert off.max() < (0.02 if dtype == torch.float16 else 0.1), kind
+
+
+def test_nothing_waits_for_a_batch(tmp_path, monkeypatch) -> None:
+    """Between the first batch and the fetching of vectors nobody waits for the device."""
+    model = tiny.sentence_transformer("xlm-roberta-cls", tmp_path).half().cuda()
+    evenspan.calibrate(model, SETTING)
+    texts = [tiny.text(20 + number % 150, number) for number in range(300)]
+    Encoder(model, batch_tokens=4096).encode(texts)  # verified, and kernels compiled
+    launch = BatchRunner.launch
+
+    def watched(self, window):
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return launch(self, window)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    monkeypatch.setattr(BatchRunner, "launch", watched)
+    assert np.isfinite(Encoder(model, batch_tokens=4096).encode(texts)).all()
+
+
+def test_streams_grow_their_batches_and_few_kernels_are_compiled(tmp_path) -> None:
+    model = tiny.sentence_transformer("xlm-roberta-cls", tmp_path).half().cuda()
+    evenspan.calibrate(model, SETTING)
+    from evenspan.core.triton.launch import compiled_kernels
+
+    before = compiled_kernels()
+    texts = (tiny.text(5 + number % 200, number % 50) for number in range(20_000))
+    encoder = Encoder(model, grows=True)
+    rows = sum(len(vectors) for vectors in encoder.stream(texts))
+    assert rows == 20_000
+    assert encoder.batch_tokens >= 16_384
+    assert encoder.busy_seconds > 0
+    assert compiled_kernels() - before < 10
+
+
+def test_lists_streams_and_models_agree(tmp_path) -> None:
+    model = tiny.sentence_transformer("qwen3-lasttoken", tmp_path).half().cuda()
+    evenspan.calibrate(model, SETTING)
+    texts = [tiny.text(5 + number % 200, number) for number in range(1500)]
+    expected = np.concatenate([model.encode_document(texts[at : at + 8]) for at in range(0, 1500, 8)])  # the old way
+    for vectors in (
+        evenspan.encode_documents(model, texts, progress=False),
+        np.concatenate(list(evenspan.encode_documents(model, iter(texts), progress=False))),
+        model.encode_document(texts).astype(np.float32),
+        model.encode_document(texts, convert_to_tensor=True).float().cpu().numpy(),
+    ):
+        assert np.linalg.norm(vectors - expected.astype(np.float32), axis=1).max() < 0.02

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import copies, tiny
+from helpers import calls, copies, tiny
 from sentence_transformers import SentenceTransformer
 
 import evenspan
@@ -223,14 +223,11 @@ class Counting:
     """Counts the texts that a model encodes as documents."""
 
     def __init__(self, model: SentenceTransformer, monkeypatch) -> None:
-        self.texts = 0
-        encode = SentenceTransformer.encode_document
+        self._calls = calls.watch(monkeypatch)
 
-        def counted(this, inputs, **kwargs):
-            self.texts += len(inputs)
-            return encode(this, inputs, **kwargs)
-
-        monkeypatch.setattr(SentenceTransformer, "encode_document", counted)
+    @property
+    def texts(self) -> int:
+        return sum(calls.rows(call) for call in self._calls if call["task"] == "document")
 
 
 def test_vectors_are_encoded_once_per_setting(cls_model, benchmark, tmp_path, monkeypatch) -> None:

@@ -6,8 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
-from helpers import copies, tiny
+from helpers import calls, copies, tiny
 
 import evenspan
 from evenspan import Calibration
@@ -136,16 +135,9 @@ def test_settings_that_no_baseline_can_have_are_refused(name, options, says) -> 
 
 
 def test_memory_that_runs_out_halves_the_batch(cls_model, benchmark, monkeypatch) -> None:
-    encode = type(cls_model).encode_document
-
-    def small(self, texts, **options):
-        if len(texts) > 2:
-            raise torch.OutOfMemoryError("no room")
-        return encode(self, texts, **options)
-
     methods = (None, ChunksMax(16), "late-chunking")
     expected = [evaluate(cls_model, benchmark, method=method, **QUICK) for method in methods]
-    monkeypatch.setattr("sentence_transformers.SentenceTransformer.encode_document", small)
+    calls.watch(monkeypatch, most=2)
     scarce = [evaluate(cls_model, benchmark, method=method, **QUICK) for method in methods]
     assert [result.per_query for result in scarce] == [result.per_query for result in expected]
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
-import torch
-from helpers import indexes, tiny
+from helpers import calls, indexes, tiny
 from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
 import evenspan.indexing.reading
+from evenspan.models.features import TextFeatures
 
 AWKWARD = [
     "'; DROP TABLE documents; --", '"quotes" and `ticks`', "emoji 😀 and \u202e marks", "%s %(id)s {} \\' \\\\",
@@ -121,19 +122,20 @@ def test_tokens_and_truncation_are_counted(index) -> None:
 
 
 def test_out_of_memory_halves_the_batch(model, tmp_path, monkeypatch) -> None:
-    sizes = []
-    plain = type(model).encode_document
-
-    def scarce(self, texts, **options):
-        sizes.append(len(texts))
-        if len(texts) > 3:
-            raise torch.OutOfMemoryError("no room")
-        return plain(self, texts, **options)
-
     evenspan.index(model, rows(12), f"parquet:{tmp_path / 'plain'}", "none", progress=False)
-    monkeypatch.setattr(type(model), "encode_document", scarce)
+    batches = calls.watch(monkeypatch, most=3)
     evenspan.index(model, rows(12), f"parquet:{tmp_path / 'scarce'}", "none", progress=False)
-    assert max(sizes) > 3
+    assert max(calls.sizes(batches)) > 3
     one, other = content(f"parquet:{tmp_path / 'plain'}"), content(f"parquet:{tmp_path / 'scarce'}")
     for name in one:
         np.testing.assert_allclose(np.frombuffer(one[name][2], "f4"), np.frombuffer(other[name][2], "f4"), atol=2e-6)
+
+
+def test_texts_are_tokenized_once_and_the_device_is_watched(model, tmp_path, monkeypatch) -> None:
+    read = []
+    tokenize = TextFeatures._tokenize
+    monkeypatch.setattr(TextFeatures, "_tokenize", lambda self, texts: read.extend(texts) or tokenize(self, texts))
+    summary = evenspan.index(model, rows(12), f"parquet:{tmp_path / 'index'}", progress=False)
+    assert [read.count(row["text"]) for row in rows(12)] == [1] * 12
+    assert 0 < summary.device_seconds <= summary.encoding_seconds
+    assert re.search(r"device +busy \d+% of the time of encoding", str(summary))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import copies
+from helpers import calls, copies
 from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
@@ -165,7 +165,7 @@ def test_a_failed_run_leaves_no_empty_folder(model, tmp_path, monkeypatch) -> No
     refused(ValueError, model, write_jsonl(tmp_path / "a.jsonl", rows(3)), rejects=tmp_path / "a.jsonl")
     refused(OSError, model, Broken(1))
     with monkeypatch.context() as patch:
-        patch.setattr(type(model), "encode_document", lambda *_, **__: (_ for _ in ()).throw(torch.OutOfMemoryError()))
+        calls.watch(patch, most=0)
         refused(torch.OutOfMemoryError, model, rows(1))
     folder.mkdir(parents=True)
     with pytest.raises(OSError, match="gone"):

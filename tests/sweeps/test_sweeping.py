@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-from helpers import tiny
+from helpers import calls, tiny
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
 
@@ -116,17 +115,9 @@ def test_layers_are_run_no_more_than_needed(name, detached, passes, tmp_path, mo
 def test_memory_that_runs_out_halves_the_batch(cls_model, monkeypatch) -> None:
     setting = Calibration(basket_size=16)
     expected = separately(cls_model, setting, batch_size=2)
-    sizes = []
-    encode = type(cls_model).encode_document
-
-    def small(self, texts, **options):
-        sizes.append(len(texts))
-        if len(texts) > 2:
-            raise torch.OutOfMemoryError("no room")
-        return encode(self, texts, **options)
-
-    monkeypatch.setattr("evenspan.models.modules.CalibratedSentenceTransformer.encode_document", small, raising=False)
+    batches = calls.watch(monkeypatch, most=2)
     vectors = sweeps.encode(cls_model, tiny.TEXTS, [setting], batch_size=8)
+    sizes = calls.sizes(batches)
     assert sizes[:3] == [7, 3, 1]
     assert max(sizes[-2:]) <= 2
     np.testing.assert_allclose(vectors[setting], expected, atol=1e-5)

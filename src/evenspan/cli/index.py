@@ -44,7 +44,10 @@ class IndexOptions:
     query_prompt: options.QueryPrompt = None
     replace: Annotated[bool, typer.Option("--replace", help="Start the index over.")] = False
     table: options.Table = None
-    batch_tokens: Annotated[int, number("Tokens in a batch, at most, padding included.")] = 16_384
+    batch_tokens: Annotated[
+        int | None,
+        number("Tokens in a batch, at most, padding included; by default 16,384, and on a GPU more for small models."),
+    ] = None
     engine: Annotated[str, choice("In this process, or on Ray for more GPUs or machines.", "local|ray")] = "local"
     address: Annotated[str | None, option(_ADDRESS, "ADDRESS")] = None
     workers: Annotated[int | None, number("Ray workers (default: one for each GPU, or for 2 CPUs).", 1, 100_000)] = None

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from evenspan.calibration import Calibration
 from evenspan.core.baskets import Baskets
+from evenspan.core.packed import is_packed, packed_attention
 from evenspan.core.redistribute import basket_log_masses, calibrated_masses, plan_of, redistribute
 from evenspan.core.rows import plain_rows, pooled_query, pooled_scores, replace_rows
 
@@ -154,16 +155,24 @@ class _PlainView:
 
 
 def _plain_attention(
-    module: nn.Module, attachment: Attachment, *args: Any, **kwargs: Any
+    module: nn.Module,
+    attachment: Attachment,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """What an attached module's own attention returns."""
     name = attachment.implementation
+    if name == "sdpa" and is_packed(query, kwargs):
+        return packed_attention(module, query, key, value, kwargs), None
     modeling: Any = sys.modules[type(module).__module__]  # a model may bring attention functions of its own
     plain: Callable[..., tuple[Tensor, Tensor | None]] = modeling.ALL_ATTENTION_FUNCTIONS.get_interface(
         name, modeling.eager_attention_forward
     )
     view: Any = _PlainView(module, attachment.config) if name not in ("sdpa", "eager") else module
-    return plain(view, *args, **kwargs)
+    return plain(view, query, key, value, mask, **kwargs)
 
 
 def _replace_weights(weights: Tensor, row_weights: Tensor, baskets: Baskets) -> Tensor:

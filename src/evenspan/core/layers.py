@@ -68,6 +68,12 @@ class AttentionLayers:
         return cls(modules, full, pooling)
 
 
+def attention_modules(model: nn.Module) -> dict[int, nn.Module]:
+    """All self-attention modules of a model by their numbers; raises as `AttentionLayers.of` does."""
+    backbone = _backbone(model)
+    return dict(enumerate(_recorded_attention(backbone, type(backbone).__name__)))
+
+
 def is_causal(module: nn.Module) -> bool:
     """Whether a self-attention module looks backwards only; a config can make a causal architecture bidirectional."""
     config: Any = module.config

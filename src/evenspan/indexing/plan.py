@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from evenspan.indexing.columns import Columns, arrow_type, fit, widen
 from evenspan.indexing.manifest import SeenIds
 from evenspan.indexing.reading import Rejects, next_rows
 from evenspan.indexing.stores.base import Store
+from evenspan.models.features import Ids, TokenizedTexts
 
 ENGINES = ("local", "ray")
 _SHARD_CHARACTERS = 32_000_000
@@ -42,7 +43,7 @@ class EncodingOptions:
     device: str | None
     document_prompt: str | None
     query_prompt: str | None
-    batch_tokens: int
+    batch_tokens: int | None
     keep_text: bool
     shard: ShardSize
     progress: bool
@@ -67,6 +68,7 @@ class ShardEntry(NamedTuple):
     values: Mapping[str, Any]  # its metadata by column
     replaces: bool  # an earlier version of it
     tokens: int
+    ids: Ids | None  # of its tokens, those that the model reads; None if it takes nothing but texts
 
 
 @dataclass
@@ -83,6 +85,13 @@ class Shard:
     def tokens(self) -> list[int]:
         """How many each document has."""
         return [entry.tokens for entry in self.entries]
+
+    def texts(self) -> list[str] | TokenizedTexts:
+        """What is encoded."""
+        ids = [entry.ids for entry in self.entries if entry.ids is not None]
+        if len(ids) == len(self.entries):
+            return TokenizedTexts(ids, self.tokens)
+        return [entry.document.text for entry in self.entries]
 
     def names(self) -> list[tuple[str, bytes]]:
         """The id and content digest of each document."""
@@ -105,8 +114,11 @@ class Shard:
 class IndexPlan:
     """Goes through a source once; counts what it leaves out."""
 
-    def __init__(self, rules: RowRules, store: Store, rejects: Rejects, encoder: Encoder, size: ShardSize) -> None:
+    def __init__(
+        self, rules: RowRules, store: Store, rejects: Rejects, encoder: Encoder, size: ShardSize, *, keep_ids: bool
+    ) -> None:
         self._rules, self._store, self._rejects, self._encoder, self._size = rules, store, rejects, encoder, size
+        self._keep_ids = keep_ids  # for who encodes here
         self.columns, self.unchanged = store.columns(), 0
 
     def shards(self, rows: Iterator[Row]) -> Generator[Shard, None, None]:
@@ -165,8 +177,11 @@ class IndexPlan:
                 chosen.append((document, digest, fit(self.columns, document), before is not None))
             except BadRowError as error:
                 self._rejects.add(document.place, str(error), document.id)
-        counts = self._encoder.count_tokens([document.text for document, *_ in chosen])
-        return [ShardEntry(*parts, tokens) for parts, tokens in zip(chosen, counts, strict=True)]
+        texts = [document.text for document, *_ in chosen]
+        tokenized = self._encoder.tokenize(texts) if self._keep_ids else None
+        counts = self._encoder.count_tokens(texts) if tokenized is None else tokenized.counts
+        ids: Sequence[Ids | None] = [None] * len(texts) if tokenized is None else tokenized.ids
+        return [ShardEntry(*parts, count, own) for parts, count, own in zip(chosen, counts, ids, strict=True)]
 
     def _full(self, shard: Shard) -> bool:
         return (

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
-import queue
-import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from evenspan.corpus.documents import LINE_ID, Place, Row, RowRules, kind_of
 from evenspan.corpus.sources import Source
@@ -22,7 +19,6 @@ _ROWS = 1000  # in a chunk
 _CHARACTERS = 8_000_000  # likewise
 _FEW = 1000  # rows before which a share says nothing
 _IDS = ("id", "_id")  # fields that are tried one after the other unless one is named
-Item = TypeVar("Item")
 
 
 def next_rows(rows: Iterator[Row], enough: Callable[[Row], bool] = lambda _: False) -> list[Row]:
@@ -35,49 +31,6 @@ def next_rows(rows: Iterator[Row], enough: Callable[[Row], bool] = lambda _: Fal
         if len(chunk) == _ROWS or characters >= _CHARACTERS or enough(row):
             break
     return chunk
-
-
-@contextlib.contextmanager
-def prefetched(items: Generator[Item, None, None]) -> Iterator[Iterator[Item]]:
-    """Run a generator in a thread of its own, one item ahead: reading goes on while the model computes."""
-    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(maxsize=1)
-    stopped = threading.Event()
-
-    def offer(item: Item | None, end: BaseException | None = None) -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put((item, end), timeout=0.1)
-                return
-
-    def read() -> None:
-        end: BaseException = StopIteration()
-        try:
-            with contextlib.closing(items):
-                for item in items:
-                    offer(item)
-                    if stopped.is_set():
-                        return
-        except BaseException as error:
-            end = error
-        offer(None, end)
-
-    def received() -> Iterator[Item]:
-        while True:
-            item, end = ready.get()
-            if isinstance(end, StopIteration):
-                return
-            if end is not None:
-                raise end
-            yield item
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    try:
-        yield received()
-    finally:
-        # Wait for the thread, unless it waits itself, for a pipe that nobody writes to.
-        stopped.set()
-        thread.join(timeout=10)
 
 
 class SourceRows:

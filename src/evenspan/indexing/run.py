@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -14,16 +15,18 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
-from evenspan.encoding import BATCH_TOKENS, Encoder
+from evenspan.encoding import Encoder
 from evenspan.indexing.columns import with_vectors
 from evenspan.indexing.plan import EncodingOptions, IndexPlan, Shard, ShardSize
-from evenspan.indexing.reading import Rejects, SourceRows, prefetched
+from evenspan.indexing.reading import Rejects, SourceRows
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
 from evenspan.indexing.stores import locate_store
 from evenspan.indexing.stores.base import Store
 from evenspan.indexing.summary import IndexProgress, IndexSummary
 from evenspan.models.calibrating import calibrated, calibration_of, uncalibrated
+from evenspan.models.features import TokenizedTexts
 from evenspan.models.loading import load
+from evenspan.prefetching import prefetched
 
 
 def index(
@@ -34,7 +37,7 @@ def index(
     *,
     field: str = "text", id_field: str | None = None, metadata: Sequence[str] | None = None,
     source_format: str | None = None, max_chars: int = 10_000_000,
-    batch_tokens: int = BATCH_TOKENS, document_prompt: str | None = None, query_prompt: str | None = None,
+    batch_tokens: int | None = None, document_prompt: str | None = None, query_prompt: str | None = None,
     keep_text: bool = True, replace: bool = False, table: str | None = None, shard: ShardSize = ShardSize(),
     rejects: str | os.PathLike[str] | None = None, max_rejects: float = 0.1,
     engine: str = "local", address: str | None = None, workers: int | None = None,
@@ -56,7 +59,7 @@ def index(
         metadata: the other fields to keep, such as `["lang", "year:int"]`; by default all.
         source_format: jsonl, csv, tsv, parquet or text, where the name does not say.
         max_chars: longer texts are skipped.
-        batch_tokens: tokens in a batch, padding included.
+        batch_tokens: tokens in a batch, padding included; by default 16,384, and on a GPU more for small models.
         document_prompt: in place of the model's own.
         query_prompt: in place of the model's own.
         keep_text: whether the store holds the texts.
@@ -115,7 +118,7 @@ def _fill(
     """Start the index or go on with it, encode what is new, and say what was done."""
     _start(store, settings, rows, options)
     rejected.begin(store.rejects_path(), rows)
-    plan = IndexPlan(rows.rules, store, rejected, encoder, options.shard)
+    plan = IndexPlan(rows.rules, store, rejected, encoder, options.shard, keep_ids=options.engine == "local")
     progress = IndexProgress(rows.size, shown=options.progress)
     with contextlib.closing(rejected), prefetched(plan.shards(rows.rows)) as shards, progress:
         if options.engine == "ray":
@@ -140,6 +143,7 @@ def _fill(
         rejects=str(rejected.path) if rejected.reasons else None,
         encoding_seconds=encoding,
         seconds=time.perf_counter() - progress.began,
+        device_seconds=encoder.busy_seconds or None,
     )
 
 
@@ -155,13 +159,19 @@ def _run_here(
         store.commit(written, shard.names())
         return shard
 
+    under_way: deque[Shard] = deque()
+
+    def texts() -> Iterator[list[str] | TokenizedTexts]:
+        for shard in shards:
+            under_way.append(shard)
+            yield shard.texts()
+
     with ThreadPoolExecutor(max_workers=1) as pool:
         saving: Future[Shard] | None = None
-        for shard in shards:
-            vectors = encoder.encode([entry.document.text for entry in shard.entries], tokens=shard.tokens)
+        for vectors in encoder.windows(texts()):
             if saving is not None:
                 progress.committed(saving.result(), encoder.max_tokens)
-            saving = pool.submit(save, shard, vectors)
+            saving = pool.submit(save, under_way.popleft(), vectors)
         if saving is not None:
             progress.committed(saving.result(), encoder.max_tokens)
 

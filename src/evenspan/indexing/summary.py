@@ -46,6 +46,7 @@ class IndexSummary:
     rejects: str | None
     encoding_seconds: float
     seconds: float
+    device_seconds: float | None = None  # that the device was busy; None if it is not known, as of Ray's workers
 
     @property
     def documents(self) -> int:
@@ -72,4 +73,6 @@ class IndexSummary:
             f"  time       {self.seconds:,.1f} s "
             f"({self.documents / rate:,.1f} documents/s, {self.tokens / rate:,.0f} tokens/s while encoding)",
         ]
+        if self.device_seconds is not None:
+            lines.append(f"  device     busy {min(1.0, self.device_seconds / rate):.0%} of the time of encoding")
         return "\n".join(lines)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from evenspan.calibration import Calibration
 from evenspan.core.install import attach, register
 from evenspan.core.usage import TURN, call_of
 from evenspan.models.card import write_card
+from evenspan.models.fast import usual_vectors
 from evenspan.models.pipeline import DOCUMENT_PROMPTS, document_modules, pooled_behind_prompt, query_route
 from evenspan.models.pools import CalibratedQueue
 from evenspan.models.prepared import Prepared, refuse_users, setting_of
@@ -143,18 +145,18 @@ class CalibratedSentenceTransformer(SentenceTransformer):
             given = _ENCODE.bind_partial(self, *args, **kwargs).arguments
             if kwargs.get("calibrate") is None:
                 kwargs["calibrate"] = self._are_documents(given, kwargs.get("task"), setting.default_task)
-            if kwargs["calibrate"]:
-                setting.check_pooling(modules)
-                wants_vectors = given.get("output_value", "sentence_embedding") == "sentence_embedding"
-                if wants_vectors and setting.may_leave_out_rows(self, modules):
-                    kwargs.setdefault("pooled_only", True)
+            wants_vectors = given.get("output_value", "sentence_embedding") == "sentence_embedding"
+            if _leaves_out_rows(self, modules, setting, kwargs["calibrate"]) and wants_vectors:
+                kwargs.setdefault("pooled_only", True)
             pool = given.get("pool")
             if pool is not None:
                 CalibratedQueue.check(pool)
             # Pools have the setting already; they are told its name, to see that it is the same one.
             in_processes = pool is not None or isinstance(given.get("device"), list)
             kwargs["setting"] = str(setting) if in_processes else setting
-            return SentenceTransformer.encode(self, *args, **kwargs)
+            options = {name: value for name, value in kwargs.items() if name in CalibratedTransformer.forward_kwargs}
+            vectors = None if in_processes else usual_vectors(self, given, options)
+            return SentenceTransformer.encode(self, *args, **kwargs) if vectors is None else vectors
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run a batch by itself, or one of a call of `encode`."""
@@ -207,6 +209,32 @@ class CalibratedSentenceTransformer(SentenceTransformer):
         module = calibrated_module(self)
         if path is not None and module is not None and module.setting is not None:
             write_card(module.setting, str(module.model.config._name_or_path), _SAVE.bind(self, path, *args, **kwargs))
+
+
+@contextmanager
+def call_options(model: SentenceTransformer, task: str) -> Iterator[dict[str, Any]]:
+    """A call of a model, and what its batches are run with: the setting is that of now, until the call is over."""
+    is_calibrated = isinstance(model, CalibratedSentenceTransformer)
+    modules = document_modules(model) if is_calibrated else [document_module(model)]
+    with call_of(modules[0]):
+        setting = _setting_of_call(model, modules)
+        if setting is None:
+            # Of a call that began when the model was plain; a forward of someone else's may not know the word.
+            yield {"task": task} if "forward" in vars(model) else {"task": task, "calibrate": False}
+            return
+        options: dict[str, Any] = {"task": task, "calibrate": task == "document", "setting": setting}
+        if _leaves_out_rows(model, modules, setting, task == "document"):
+            options["pooled_only"] = True
+        yield options
+
+
+def _leaves_out_rows(
+    model: SentenceTransformer, modules: Sequence[nn.Module], setting: Setting, calibrate: bool
+) -> bool:
+    """Whether a call that is calibrated, which its modules must allow, may leave out rows that nobody sees."""
+    if calibrate:
+        setting.check_pooling(modules)
+    return calibrate and setting.may_leave_out_rows(model, modules)
 
 
 def _setting_of_call(model: SentenceTransformer, modules: Sequence[nn.Module]) -> Setting | None:

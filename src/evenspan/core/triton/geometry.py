@@ -23,29 +23,37 @@ def launch(
     width, packed = baskets * slots_each, layout.ndim == 1
     rows, columns = (layout.shape[0] - 1, width + 2) if packed else layout.shape
     # Two buffers for all: every one of them would cost as much as the launch.
-    numbers = torch.empty(2 * rows + rows * width, dtype=torch.long, device=layout.device)
-    flags = torch.empty(rows * (width + 3 + baskets), dtype=torch.bool, device=layout.device)
-    places, slots = numbers[: 2 * rows].view(2, rows), numbers[2 * rows :].view(rows, baskets, slots_each)
+    # Each part begins at a multiple of 16 bytes: a kernel is compiled anew for one that does not.
+    even, room = _up_to(rows, 2), _up_to(rows * width, 16)
+    numbers = torch.empty(2 * even + rows * width, dtype=torch.long, device=layout.device)
+    flags = torch.empty(room + _up_to(rows * (2 + baskets), 16) + rows, dtype=torch.bool, device=layout.device)
+    places, slots = numbers[: 2 * even].view(2, even), numbers[2 * even :].view(rows, baskets, slots_each)
     filled = flags[: rows * width].view(rows, baskets, slots_each)
-    present = flags[rows * width : rows * (width + 2 + baskets)].view(rows, 2 + baskets)
-    active = flags[rows * (width + 2 + baskets) :]
+    present = flags[room : room + rows * (2 + baskets)].view(rows, 2 + baskets)
+    active = flags[room + _up_to(rows * (2 + baskets), 16) :]
     given = places if pooled is None else pooled
     relaunch(
         _basket_geometry,
         (rows, 1, 1),
         (layout, given, places, slots, filled, present, active),
         (),
-        (rows, columns, layout.stride(0), layout.stride(-1), basket_size, baskets, slots_each),
-        (packed, pooled is not None, last, min(_BLOCK, triton.next_power_of_2(max(columns, width)))),
+        (rows, even, columns, layout.stride(0), layout.stride(-1), basket_size, baskets, slots_each),
+        (packed, pooled is not None, last, _BLOCK),
         num_warps=4,
     )
-    return places[0], places[1], slots, filled, present, active
+    return places[0, :rows], places[1, :rows], slots, filled, present, active
 
 
-@triton.jit(do_not_specialize=["rows", "columns", "row_stride", "stride", "basket_size", "baskets", "slots_each"])
+def _up_to(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+@triton.jit(
+    do_not_specialize=["rows", "even", "columns", "row_stride", "stride", "basket_size", "baskets", "slots_each"]
+)
 def _basket_geometry(
     layout, given, places, slots, filled, present, active,
-    rows, columns, row_stride, stride, basket_size, baskets, slots_each,
+    rows, even, columns, row_stride, stride, basket_size, baskets, slots_each,
     PACKED: tl.constexpr, GIVEN: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -75,7 +83,7 @@ def _basket_geometry(
         # A text without tokens gets another text's position.
         pooled = tl.minimum(pooled, tl.load(layout + rows * stride).to(tl.int64) - 1)
     tl.store(places + row, pooled)
-    tl.store(places + rows + row, first)
+    tl.store(places + even + row, first)
 
     own_slots = row * baskets * slots_each
     count = _fill_slots(

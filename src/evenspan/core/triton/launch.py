@@ -12,6 +12,20 @@ _compiled: dict[tuple[Any, ...], Any] = {}
 _MOST = 512
 
 
+def launch_key(
+    kernel: Any, tensors: tuple[Tensor, ...], strides: tuple[int, ...], constants: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """What a kernel is compiled for, no more and no less: it must not grow with the lengths of texts."""
+    seen = tuple((tensor.dtype, tensor.data_ptr() % 16 == 0) for tensor in tensors)
+    kinds = tuple((stride == 1, stride % 16 == 0, stride >= 1 << 31) for stride in strides)
+    return kernel, tensors[0].device.index, seen, kinds, constants
+
+
+def compiled_kernels() -> int:
+    """How many kernels were compiled, or found in Triton's cache, by this process."""
+    return len({id(compiled) for compiled in _compiled.values()})
+
+
 def relaunch(
     kernel: Any,
     grid: tuple[int, int, int],
@@ -34,8 +48,7 @@ def relaunch(
     if torch.version.hip is not None:  # whose kernels are compiled for the size of tensors as well
         kernel[grid](*arguments, num_warps=num_warps)
         return
-    seen = tuple((tensor.dtype, tensor.data_ptr() % 16 == 0) for tensor in tensors)
-    key = (kernel, device.index, seen, strides, constants)
+    key = launch_key(kernel, tensors, strides, constants)
     compiled = _compiled.get(key)
     if compiled is not None:
         compiled[grid](*arguments)

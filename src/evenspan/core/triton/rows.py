@@ -17,6 +17,7 @@ from evenspan.core.triton.launch import relaunch
 
 # What differs from batch to batch: a kernel is not compiled anew for these.
 _VARYING = ["columns", "baskets", "heads_per_group"]
+_FEW_BASKETS = 64  # one variant for all texts of up to 8,192 tokens: compiling takes longer than the empty lanes
 
 
 def launch(
@@ -43,7 +44,7 @@ def launch(
     partials = torch.empty(rows, heads, baskets, size, dtype=torch.float32, device=key.device)
     log_masses = torch.empty(rows, heads, baskets, dtype=torch.float32, device=key.device)
     cap = 1.0 if softcap is None else float(softcap)
-    block_baskets = triton.next_power_of_2(max(baskets, 2))
+    block_baskets = triton.next_power_of_2(max(baskets, _FEW_BASKETS))
     numbers = (cap, float(scale), columns, baskets, heads // groups)
     constants = (size, max(16, triton.next_power_of_2(size)), softcap is not None, output is None)
     relaunch(

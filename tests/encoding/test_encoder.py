@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
-from helpers import copies, tiny
+from helpers import calls, copies, tiny
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from tokenizers import Tokenizer
@@ -15,44 +15,15 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 import evenspan
-from evenspan import Calibration, encoding, sweeps
+from evenspan import Calibration, sweeps
 from evenspan.encoding import Encoder
 from evenspan.evaluation import evaluate, load_benchmark
 from evenspan.evaluation.methods import ChunksMax
+from evenspan.models import windows
 from evenspan.progress import ProgressBar
 
 TEXTS = [tiny.text(3 + number % 17, number) for number in range(50)]
 SETTING = Calibration(strength=1.0, basket_size=16)
-
-
-@pytest.fixture
-def batches(monkeypatch) -> list[list[str]]:
-    """The texts of every call of the model, in order."""
-    calls: list[list[str]] = []
-    encode = SentenceTransformer.encode_document
-
-    def remembering(self, texts, **options):
-        calls.append(list(texts))
-        return encode(self, texts, **options)
-
-    monkeypatch.setattr(SentenceTransformer, "encode_document", remembering)
-    return calls
-
-
-def scarce(monkeypatch, most: int) -> list[int]:
-    """Let memory run out with more texts than that, after the work; returns the sizes of all attempts."""
-    sizes: list[int] = []
-    encode = SentenceTransformer.encode_document
-
-    def small(self, texts, **options):
-        sizes.append(len(texts))
-        vectors = encode(self, texts, **options)
-        if len(texts) > most:
-            raise torch.OutOfMemoryError("no room")
-        return vectors
-
-    monkeypatch.setattr(SentenceTransformer, "encode_document", small)
-    return sizes
 
 
 def test_vectors_are_those_of_the_model_in_the_order_of_the_texts(cls_model) -> None:
@@ -69,18 +40,19 @@ def test_vectors_are_those_of_the_model_in_the_order_of_the_texts(cls_model) -> 
     assert prompted.dtype == np.float32
 
 
-def test_batches_keep_to_their_budget_longest_first(cls_model, batches) -> None:
+def test_batches_keep_to_their_budget_longest_first(cls_model, monkeypatch) -> None:
+    batches = calls.watch(monkeypatch)
     encoder = Encoder(cls_model, batch_tokens=64)
     counts = encoder.count_tokens(TEXTS)
     assert counts == [len(text.split()) + 2 for text in TEXTS]
     encoder.encode(TEXTS)
-    assert sorted(text for batch in batches for text in batch) == sorted(TEXTS)
-    lengths = [[len(text.split()) + 2 for text in batch] for batch in batches]
+    lengths = [batch["attention_mask"].sum(1).tolist() for batch in batches]
+    assert sorted(length for batch in lengths for length in batch) == sorted(counts)
     assert all(len(batch) * max(batch) <= 64 for batch in lengths)
     assert [max(batch) for batch in lengths] == sorted((max(batch) for batch in lengths), reverse=True)
     batches.clear()
     Encoder(cls_model, batch_size=7).encode(TEXTS)
-    assert [len(batch) for batch in batches] == [7] * 7 + [1]
+    assert calls.sizes(batches) == [7] * 7 + [1]
 
 
 def test_tokens_are_counted_with_the_prompt_and_without_a_limit(cls_model) -> None:
@@ -93,21 +65,23 @@ def test_tokens_are_counted_with_the_prompt_and_without_a_limit(cls_model) -> No
 
 def test_memory_that_runs_out_halves_the_batch_for_good(cls_model, monkeypatch) -> None:
     expected = Encoder(cls_model).encode(TEXTS)
-    sizes = scarce(monkeypatch, most=2)
+    batches = calls.watch(monkeypatch, most=2)
     encoder = Encoder(cls_model, batch_tokens=64)
     assert encoder.encode(["w1"] * 16).shape == (16, 32)
-    assert sizes == [16, 8, 4, 2, 2, 4, 2, 2, 8, 4, 2, 2, 4, 2, 2]
+    assert calls.sizes(batches) == [16, 8, 4, 2, 2, 2, 2, 2, 2, 2, 2], (
+        "what is known to be too large is not tried again"
+    )
     assert encoder.batch_tokens == 6, "halved once for both halves: two texts of three tokens"
-    sizes.clear()
+    batches.clear()
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=2e-6)
-    assert max(sizes) <= 2
-    scarce(monkeypatch, most=0)
+    assert max(calls.sizes(batches)) <= 2
+    calls.watch(monkeypatch, most=0)
     with pytest.raises(torch.OutOfMemoryError):
         encoder.encode(["w1"])
 
 
 def test_only_attempts_that_end_well_count(cls_model, monkeypatch) -> None:
-    scarce(monkeypatch, most=4)
+    calls.watch(monkeypatch, most=4)
     ended: list[bool] = []
 
     @contextmanager
@@ -121,7 +95,7 @@ def test_only_attempts_that_end_well_count(cls_model, monkeypatch) -> None:
 
     with ProgressBar("Encoding", 16, shown=False) as bar:
         Encoder(cls_model, batch_size=8).encode(["w1 w2"] * 16, bar=bar, attempt=attempt)
-    assert (ended.count(True), ended.count(False)) == (4, 1)
+    assert (ended.count(True), ended.count(False)) == (4, 1), "the second batch is halved before it is tried"
     assert bar.done == 16
 
 
@@ -136,7 +110,7 @@ def test_length_is_one_where_the_model_compares_by_cosine(cls_model) -> None:
 
 
 def test_streams_are_encoded_window_by_window(cls_model, monkeypatch) -> None:
-    monkeypatch.setattr(encoding, "_WINDOW_TEXTS", 8)
+    monkeypatch.setattr(windows, "WINDOW_TEXTS", 8)
     read = []
 
     def texts():
@@ -144,10 +118,10 @@ def test_streams_are_encoded_window_by_window(cls_model, monkeypatch) -> None:
             read.append(text)
             yield text
 
-    windows = Encoder(cls_model).stream(texts())
-    first = next(windows)
+    arrays = Encoder(cls_model).stream(texts())
+    first = next(arrays)
     assert (len(first), len(read)) == (8, 8), "no more is read than is held"
-    together = np.concatenate([first, *windows])
+    together = np.concatenate([first, *arrays])
     np.testing.assert_allclose(together, cls_model.encode_document(TEXTS), atol=2e-6)
 
 

@@ -1,0 +1,389 @@
+"""From texts to vectors on a GPU, as multiples of the bare forward passes over ready token batches.
+
+    python benchmarks/encode_stream.py [SECTION ...] [--output benchmarks/results/encode_stream_h200.json]
+
+Random weights, float16, made-up English-like documents and a WordPiece tokenizer that is trained on them. Sections:
+
+main       24 × 1,024, 12 × 768 and 6 × 384, first-token pooling: `encode_documents` and the model's own `encode_document`,
+           plain and calibrated, against sentence-transformers' own and against what the tokenizer takes by itself
+lengths    the large shape with documents of 60, 500 and 4,000 tokens
+qwen       the shape of Qwen3-0.6B, last-token pooling
+index      `evenspan.index` into Parquet
+cold       `encode_documents` in a fresh process with an empty cache of kernels
+processes  two processes on one GPU
+memory     a million short texts: memory of host and device along the way
+compiles   how many kernels are compiled for documents of all lengths
+cpu        the first-token miniature on a CPU, against sentence-transformers' own `encode_document`; only if it is named
+
+Everything is measured in one run and written as it goes. `--smoke` takes tiny shapes and a CPU, to see that it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from tokenizers import BertWordPieceTokenizer
+
+import evenspan
+from evenspan.models.batches import plan_batches
+from evenspan.models.standard import text_features
+
+BARE_TOKENS = 32_768
+SECTIONS = ("main", "lengths", "qwen", "index", "cold", "processes", "memory", "compiles")
+SHAPES: dict[str, dict[str, Any]] = {
+    "24 x 1,024": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+    "12 x 768": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
+    "6 x 384": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+}
+QWEN = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 3072,
+}
+SMOKE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+class Words:
+    """Made-up words, common and rare ones, as in a language."""
+
+    def __init__(self) -> None:
+        self.rng = random.Random(5)
+        starts, middles, ends = (
+            ("b", "d", "gr", "k", "l", "m", "pl", "s", "st", "t", "v"),
+            "aeiou",
+            ("", "n", "r", "st", "ing"),
+        )
+        syllables = [start + middle + end for start in starts for middle in middles for end in ends]
+        self.words = ["".join(self.rng.choices(syllables, k=self.rng.randint(1, 3))) for _ in range(20_000)]
+        self.weights = np.cumsum(1 / np.arange(2, len(self.words) + 2)).tolist()
+
+    def text(self, words: int) -> str:
+        """A document of so many words."""
+        return " ".join(self.rng.choices(self.words, cum_weights=self.weights, k=max(1, words))) + "."
+
+    def texts(self, number: int, average: int) -> list[str]:
+        """Documents of an average number of words, between a third and five thirds of it."""
+        return [self.text(self.rng.randint(average // 3, 5 * average // 3)) for _ in range(number)]
+
+
+class Run:
+    """One run: what it measures, and where it writes that down."""
+
+    def __init__(self, output: Path | None, *, smoke: bool) -> None:
+        self.output, self.smoke = output, smoke
+        self.device = "cpu" if smoke else "cuda"
+        self.words, self.results = Words(), {}
+        trainer = BertWordPieceTokenizer()
+        trainer.train_from_iterator(self.words.texts(50 if smoke else 400, 500), vocab_size=8000, show_progress=False)
+        self.tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_object=trainer._tokenizer,
+            **{f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")},
+            model_max_length=8192,
+            model_input_names=["input_ids", "attention_mask"],
+        )
+        backend = self.tokenizer.backend_tokenizer
+        special = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+        from tokenizers.processors import TemplateProcessing
+
+        backend.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
+
+    def model(self, shape: str) -> SentenceTransformer:
+        """A random model of a shape."""
+        torch.manual_seed(0)
+        sizes = QWEN if shape == "Qwen3-0.6B" else SHAPES[shape]
+        if self.smoke:
+            sizes = {**SMOKE, **({"num_key_value_heads": 1, "head_dim": 16} if sizes is QWEN else {})}
+        kind, pooling = ("Qwen3Config", "lasttoken") if shape == "Qwen3-0.6B" else ("BertConfig", "cls")
+        common = {"vocab_size": 8000, "max_position_embeddings": 8192, "pad_token_id": 0}
+        config = getattr(transformers, kind)(**common, **sizes)
+        dtype = torch.float32 if self.smoke else torch.float16
+        with tempfile.TemporaryDirectory() as folder:
+            transformers.AutoModel.from_config(config).to(dtype).save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+            transformer = Transformer(folder, model_kwargs={"dtype": dtype, "attn_implementation": "sdpa"})
+        transformer.processor = self.tokenizer
+        return SentenceTransformer(
+            modules=[transformer, Pooling(sizes["hidden_size"], pooling)], device=self.device
+        ).eval()
+
+    def note(self, section: str, **figures: Any) -> None:
+        """Print figures, and write all there are so far."""
+        self.results.setdefault(section, []).append(figures)
+        print(section, json.dumps(figures), flush=True)
+        if self.output:
+            self.output.parent.mkdir(parents=True, exist_ok=True)
+            self.output.write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
+
+
+def sync() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def seconds(work: Callable[[], object], times: int = 1) -> float:
+    """The shortest of some runs."""
+    taken = []
+    for _ in range(times):
+        sync()
+        began = time.perf_counter()
+        work()
+        sync()
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
+def bare(model: SentenceTransformer, ids: Sequence[np.ndarray]) -> float:
+    """The forward passes alone, over padded batches that are on the device already."""
+    features = text_features(model, "document", "")
+    batches = []
+    for places in plan_batches([len(own) for own in ids], BARE_TOKENS):
+        made = features.batch([ids[place] for place in places])
+        batches.append({name: made[name].to(model.device) for name in ("input_ids", "attention_mask")})
+    transformer = model[0].auto_model
+
+    @torch.inference_mode()
+    def passes() -> None:
+        for batch in batches:
+            transformer(**batch)
+
+    return seconds(passes, 3)
+
+
+def measure(run: Run, section: str, shape: str, texts: list[str], *, own: bool = True, **more: Any) -> None:
+    """Plain and calibrated, side by side."""
+    model = run.model(shape)
+    features = text_features(model, "document", "")
+    tokenized = features.tokenize(texts)
+    base = bare(model, tokenized.ids)
+    figures: dict[str, Any] = {
+        "shape": shape,
+        "documents": len(texts),
+        "tokens": sum(tokenized.counts),
+        "bare_s": base,
+        "bare_tokens_s": sum(tokenized.counts) / base,
+        "tokenizer_alone": seconds(lambda: features.tokenize(texts)) / base,
+        **more,
+    }
+    run.note(f"{section} (so far)", **figures)
+    few = texts[: len(texts) // 8]
+    if own:
+        model.encode_document(few[:64])
+        figures["sentence_transformers"] = seconds(lambda: model.encode_document(texts)) / base
+    encoded: list[np.ndarray] = []
+    for name in ("plain", "calibrated"):
+        if name == "calibrated":
+            evenspan.calibrate(model)
+        evenspan.encode_documents(model, few, progress=False)  # verified, and kernels compiled
+        figures[name] = (
+            seconds(lambda: encoded.append(evenspan.encode_documents(model, texts, progress=False)), 2) / base
+        )
+    if own:
+        figures["own_encode_document_calibrated"] = seconds(lambda: model.encode_document(texts)) / base
+        figures["faster_than_sentence_transformers"] = figures["sentence_transformers"] / figures["plain"]
+    evenspan.restore(model)
+    one = model.encode_document(texts[:64])
+    off = np.linalg.norm(encoded[0][:64] - one, axis=1) / np.linalg.norm(one, axis=1)
+    figures["largest_relative_deviation"] = float(off.max())
+    run.note(section, **figures)
+
+
+def index(run: Run, shape: str, texts: list[str]) -> None:
+    model = run.model(shape)
+    base = bare(model, text_features(model, "document", "").tokenize(texts).ids)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "corpus.jsonl"
+        lines = (json.dumps({"id": str(number), "text": text}) for number, text in enumerate(texts))
+        source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for turn in ("first", "warm"):
+            summary = evenspan.index(model, source, f"parquet:{folder}/{turn}", progress=False)
+            run.note(
+                "index",
+                shape=shape,
+                turn=turn,
+                bare_s=base,
+                times_bare=summary.seconds / base,
+                device_busy=(summary.device_seconds or 0.0) / summary.encoding_seconds,
+            )
+
+
+COLD = """
+import sys, time, json, torch, evenspan
+model = evenspan.load(sys.argv[1], device=sys.argv[3])
+texts = json.load(open(sys.argv[2]))
+if torch.cuda.is_available(): torch.cuda.synchronize()
+began = time.perf_counter()
+evenspan.encode_documents(model, texts, progress=False)
+print(time.perf_counter() - began)
+"""
+
+
+def cold(run: Run, texts: list[str]) -> None:
+    model = evenspan.calibrate(run.model("24 x 1,024"))
+    base = bare(model, text_features(model, "document", "").tokenize(texts).ids)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(f"{folder}/model")
+        (Path(folder) / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+        del model
+        for cache in ("empty", "filled"):
+            done = subprocess.run(
+                [sys.executable, "-c", COLD, f"{folder}/model", f"{folder}/texts.json", run.device],
+                env={**os.environ, "TRITON_CACHE_DIR": f"{folder}/kernels"},
+                capture_output=True,
+                text=True,
+                timeout=240,
+            )
+            if done.returncode:
+                run.note("cold", cache=cache, error=done.stderr[-500:])
+            else:
+                run.note("cold", cache=cache, bare_s=base, times_bare=float(done.stdout.split()[-1]) / base)
+
+
+def processes(run: Run, texts: list[str]) -> None:
+    model = evenspan.calibrate(run.model("24 x 1,024"))
+    one = seconds(lambda: evenspan.encode_documents(model, texts, progress=False), 2)
+    began = time.perf_counter()
+    arrays = evenspan.encode_documents(model, iter(texts), devices=[run.device] * 2, progress=False)
+    first = next(arrays)
+    started = time.perf_counter() - began
+    rest = sum(len(vectors) for vectors in arrays)
+    taken = time.perf_counter() - began - started
+    rate = len(texts) / one
+    run.note(
+        "processes",
+        one_process_texts_s=rate,
+        until_the_first_window_s=started,
+        then_texts_s=rest / max(taken, 1e-9),
+        texts=len(first) + rest,
+    )
+
+
+def memory(run: Run, number: int) -> None:
+    model = evenspan.calibrate(run.model("6 x 384"))
+    pool = [run.words.text(run.words.rng.randint(3, 18)) for _ in range(5000)]
+
+    def stream() -> Iterator[str]:
+        for place in range(number):
+            yield f"{place} {pool[place % len(pool)]}"
+
+    done, marks, began = 0, [], time.perf_counter()
+    for vectors in evenspan.encode_documents(model, stream(), progress=False):
+        done += len(vectors)
+        if done >= len(marks) * number / 10:
+            resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+            device = torch.cuda.memory_reserved() / 2**20 if torch.cuda.is_available() else 0.0
+            marks.append({"texts": done, "host_mib": round(resident), "device_mib": round(device)})
+    run.note("memory", texts=done, texts_s=done / (time.perf_counter() - began), marks=marks)
+
+
+def compiles(run: Run, number: int) -> None:
+    try:
+        from evenspan.core.triton.launch import _compiled, compiled_kernels
+    except ImportError as error:
+        run.note("compiles", error=str(error))
+        return
+    model = evenspan.calibrate(run.model("24 x 1,024"))
+    before = compiled_kernels()
+    texts = [run.words.text(words) for words in np.geomspace(40, 4000, number).astype(int).tolist()]
+    for start in range(0, number, 16):
+        evenspan.encode_documents(model, texts[start : start + 16], progress=False)
+    run.note("compiles", kernels=compiled_kernels() - before, keys=len(_compiled), documents=number)
+
+
+def cpu(run: Run, repeats: int = 5) -> None:
+    """By turns, so that a machine that is busy is busy for all."""
+    model = evenspan.miniature("cls", device="cpu")
+    texts = run.words.texts(200, 60)
+    ways: dict[str, Callable[[], object]] = {
+        "sentence_transformers": lambda: model.encode_document(texts),
+        "plain": lambda: evenspan.encode_documents(model, texts, progress=False),
+        "calibrated": lambda: evenspan.encode_documents(model, texts, progress=False),
+        "own_encode_document_calibrated": lambda: model.encode_document(texts),
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(repeats + 1):
+        for name, way in ways.items():
+            if "calibrated" in name:
+                evenspan.calibrate(model)
+            taken = seconds(way)
+            evenspan.restore(model)
+            if turn:
+                times[name].append(taken)
+    ratios = {
+        name: statistics.median(
+            own / base for own, base in zip(times[name], times["sentence_transformers"], strict=True)
+        )
+        for name in ways
+    }
+    run.note("cpu", seconds=statistics.median(times["sentence_transformers"]), **ratios)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", help=f"of {', '.join(SECTIONS)}; by default all")
+    parser.add_argument("--output", type=Path, help="a JSON file for the figures")
+    parser.add_argument("--smoke", action="store_true", help="tiny shapes on a CPU")
+    parser.add_argument("--verbose", action="store_true", help="show evenspan's debug lines")
+    options = parser.parse_args()
+    if unknown := set(options.sections) - {*SECTIONS, "cpu"}:
+        parser.error(f"no such section: {', '.join(sorted(unknown))}")
+    if not options.smoke and not torch.cuda.is_available() and options.sections != ["cpu"]:
+        sys.exit("This benchmark needs a CUDA device, or --smoke.")
+    if options.verbose:
+        logging.basicConfig(level=logging.WARNING)
+        logging.getLogger("evenspan").setLevel(logging.DEBUG)
+    run = Run(options.output, smoke=options.smoke)
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    run.note(
+        "machine",
+        device=torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        cores=os.cpu_count(),
+        **versions,
+    )
+    count = 60 if options.smoke else 6000
+    texts = run.words.texts(count, 375)  # of about 530 tokens
+    work: dict[str, Callable[[], object]] = {
+        "main": lambda: [measure(run, "main", shape, texts) for shape in SHAPES],
+        "lengths": lambda: [
+            measure(run, "lengths", "24 x 1,024", run.words.texts(max(16, tokens_all // words), words), own=False)
+            for words, tokens_all in ((43, count * 100), (355, count * 140), (2850, count * 280))
+        ],
+        "qwen": lambda: measure(run, "qwen", "Qwen3-0.6B", texts[: count // 2], own=False),
+        "index": lambda: [index(run, shape, texts) for shape in SHAPES],
+        "cold": lambda: cold(run, texts),
+        "processes": lambda: processes(run, texts * (1 if options.smoke else 3)),
+        "memory": lambda: memory(run, 20_000 if options.smoke else 1_000_000),
+        "compiles": lambda: compiles(run, 32 if options.smoke else 256),
+        "cpu": lambda: cpu(run),
+    }
+    for section in options.sections or SECTIONS:
+        try:
+            work[section]()
+        except Exception as error:  # the other sections are worth having
+            run.note(section, error=f"{type(error).__name__}: {error}")
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""Texts to vectors, for everybody: `Encoder`, and `encode_documents` for users."""
+
+from evenspan.encoding.documents import encode_documents
+from evenspan.encoding.encoder import Encoder, unit_length
+from evenspan.models.budget import BATCH_TOKENS
+
+__all__ = ["BATCH_TOKENS", "Encoder", "encode_documents", "unit_length"]

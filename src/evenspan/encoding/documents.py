@@ -1,0 +1,116 @@
+"""`evenspan.encode_documents`: any number of documents to vectors, on one device or several."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+from evenspan.encoding.encoder import Encoder
+from evenspan.encoding.processes import ProcessPool
+from evenspan.models.windows import text_windows
+from evenspan.progress import ProgressBar
+
+Vectors = NDArray[np.float32]
+
+
+@overload
+def encode_documents(
+    model: SentenceTransformer,
+    texts: Sequence[str],
+    *,
+    prompt: str | None = None,
+    normalize_embeddings: bool = False,
+    batch_tokens: int | None = None,
+    devices: Sequence[str] | None = None,
+    progress: bool = True,
+) -> Vectors: ...
+
+
+@overload
+def encode_documents(
+    model: SentenceTransformer,
+    texts: Iterator[str],
+    *,
+    prompt: str | None = None,
+    normalize_embeddings: bool = False,
+    batch_tokens: int | None = None,
+    devices: Sequence[str] | None = None,
+    progress: bool = True,
+) -> Iterator[Vectors]: ...
+
+
+def encode_documents(
+    model: SentenceTransformer,
+    texts: Iterable[str],
+    *,
+    prompt: str | None = None,
+    normalize_embeddings: bool = False,
+    batch_tokens: int | None = None,
+    devices: Sequence[str] | None = None,
+    progress: bool = True,
+) -> Vectors | Iterator[Vectors]:
+    """The vectors of documents, as `model.encode_document` gives them, at the speed of the device.
+
+    A list gives one array; an iterator gives an iterator of arrays, each with the vectors of the next few thousand texts.
+    They come in the order of the texts, and no more than a few windows are held: to go on after an interruption, skip as
+    many texts as rows were received.
+
+    Args:
+        model: what encodes, calibrated or not, on the device where it is.
+        texts: documents.
+        prompt: in front of them; None for the model's own.
+        normalize_embeddings: whether vectors get length 1.
+        batch_tokens: most tokens in a batch; by default 16,384, on a GPU more as far as it helps. Less when memory runs out.
+        devices: such as `["cuda:0", "cuda:1"]`: a process for each, with a copy of the model. One that dies is logged as an
+            error, and the others do its work. Scripts need `if __name__ == "__main__":` then.
+        progress: whether a bar shows how far it is, in a terminal.
+
+    Example:
+        >>> model = evenspan.calibrate(SentenceTransformer("BAAI/bge-m3"))  # doctest: +SKIP
+        >>> evenspan.encode_documents(model, passages).shape  # doctest: +SKIP
+        >>> for vectors in evenspan.encode_documents(model, map(str.strip, file)):  # doctest: +SKIP
+        ...     store(vectors)
+    """
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list or an iterator of texts, not one string.")
+    if not isinstance(model, SentenceTransformer):
+        raise TypeError(
+            f"Expected a SentenceTransformer, not {type(model).__name__}; load one with evenspan.load(...)."
+        )
+    if isinstance(devices, str):
+        raise TypeError(f"devices must be a list of devices, such as [{devices!r}], not one string.")
+    encoder = Encoder(model, prompt=prompt, unit=normalize_embeddings, batch_tokens=batch_tokens, grows=True)
+    if not isinstance(texts, Sized):
+        return _stream(encoder, texts, None, devices, batch_tokens, progress=progress)
+    texts = list(texts)
+    if devices is None:
+        with ProgressBar("Encoding documents", len(texts), shown=progress) as bar:
+            return encoder.encode(texts, bar=bar)
+    arrays = list(_stream(encoder, texts, len(texts), devices, batch_tokens, progress=progress))
+    return np.concatenate(arrays) if arrays else encoder.encode([])
+
+
+def _stream(
+    encoder: Encoder,
+    texts: Iterable[str],
+    total: int | None,
+    devices: Sequence[str] | None,
+    batch_tokens: int | None,
+    *,
+    progress: bool,
+) -> Iterator[Vectors]:
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(ProgressBar("Encoding documents", total, shown=progress))
+        if devices is None:
+            yield from encoder.stream(texts, bar=bar)
+            return
+        options = {"prompt": encoder.prompt, "unit": encoder.unit, "batch_tokens": batch_tokens, "grows": True}
+        pool = stack.enter_context(contextlib.closing(ProcessPool(encoder.model, devices, options)))
+        for vectors in pool.encode(text_windows(texts)):
+            bar.advance(len(vectors))
+            yield vectors

@@ -1,0 +1,151 @@
+"""`encode_documents`: lists and iterators, one device or several, processes that die."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import multiprocessing
+import os
+import re
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+from helpers import calls, tiny
+
+import evenspan
+from evenspan.encoding import processes
+from evenspan.models import batches, windows
+
+TEXTS = [tiny.text(3 + number % 40, number) for number in range(60)]
+SETTING = evenspan.Calibration(strength=1.0, basket_size=16)
+
+
+@pytest.fixture
+def small_windows(monkeypatch) -> None:
+    monkeypatch.setattr(windows, "WINDOW_TEXTS", 10)
+
+
+def test_a_list_gives_an_array(cls_model) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    vectors = evenspan.encode_documents(cls_model, TEXTS, progress=False)
+    assert (vectors.shape, vectors.dtype) == ((60, 32), np.float32)
+    np.testing.assert_allclose(vectors, cls_model.encode_document(TEXTS), atol=2e-6)
+    prompted = evenspan.encode_documents(
+        cls_model, tuple(TEXTS), prompt="w9 ", normalize_embeddings=True, progress=False
+    )
+    np.testing.assert_allclose(prompted, cls_model.encode_document(TEXTS, prompt="w9 "), atol=2e-6)
+    assert evenspan.encode_documents(cls_model, np.array(TEXTS), progress=False).shape == (60, 32)
+    assert evenspan.encode_documents(cls_model, [], progress=False).shape == (0, 32)
+
+
+def test_an_iterator_gives_arrays_and_holds_little(cls_model, small_windows, monkeypatch) -> None:
+    read = []
+    arrays = evenspan.encode_documents(cls_model, (read.append(text) or text for text in TEXTS), progress=False)
+    first = next(arrays)
+    assert (len(first), len(read)) == (10, 10)
+    received = np.concatenate([first, next(arrays)])
+    arrays.close()
+    rest = evenspan.encode_documents(cls_model, itertools.islice(TEXTS, len(received), None), progress=False)
+    together = np.concatenate([received, *rest])
+    np.testing.assert_array_equal(together, np.concatenate(list(evenspan.encode_documents(cls_model, iter(TEXTS)))))
+    np.testing.assert_allclose(together, cls_model.encode_document(TEXTS), atol=2e-6)
+    monkeypatch.setattr(batches.BatchRunner, "ahead", property(lambda _: True, lambda *_: None), raising=False)
+    read.clear()
+    ahead = evenspan.encode_documents(cls_model, (read.append(text) or text for text in TEXTS), progress=False)
+    first = next(ahead)
+    assert 10 <= len(read) <= 40, "no more than a few windows are read in a thread beside the device"
+    np.testing.assert_array_equal(np.concatenate([first, *ahead]), together)
+
+
+def test_the_setting_is_that_of_the_beginning(cls_model, small_windows) -> None:
+    long = [tiny.text(100, seed) for seed in range(30)]
+    evenspan.calibrate(cls_model, SETTING)
+    expected = evenspan.encode_documents(cls_model, long, progress=False)
+    arrays = evenspan.encode_documents(cls_model, iter(long), progress=False)
+    first = next(arrays)
+    evenspan.restore(cls_model)
+    np.testing.assert_allclose(np.concatenate([first, *arrays]), expected, atol=2e-6)
+    plain = evenspan.encode_documents(cls_model, iter(long), progress=False)
+    first = next(plain)
+    evenspan.calibrate(cls_model, SETTING)
+    vectors = np.concatenate([first, *plain])
+    assert np.abs(vectors - expected).max() > 1e-3
+    evenspan.restore(cls_model)
+    np.testing.assert_allclose(vectors, cls_model.encode_document(long), atol=2e-6)
+
+
+def test_memory_that_runs_out_is_survived(cls_model, monkeypatch) -> None:
+    expected = cls_model.encode_document(TEXTS)
+    batches = calls.watch(monkeypatch, most=4)
+    np.testing.assert_allclose(evenspan.encode_documents(cls_model, TEXTS, progress=False), expected, atol=2e-6)
+    assert max(calls.sizes(batches)) > 4
+
+
+def test_errors_in_texts_reach_the_caller(cls_model) -> None:
+    def texts():
+        yield from TEXTS
+        raise OSError("the file is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        list(evenspan.encode_documents(cls_model, texts(), progress=False))
+
+
+def test_bad_arguments_are_refused(cls_model) -> None:
+    with pytest.raises(TypeError, match="not one string"):
+        evenspan.encode_documents(cls_model, "a text")
+    with pytest.raises(TypeError, match="Expected a SentenceTransformer, not str"):
+        evenspan.encode_documents("a model", TEXTS)
+    with pytest.raises(TypeError, match=r"such as \['cuda:0'\]"):
+        evenspan.encode_documents(cls_model, TEXTS, devices="cuda:0")
+    with pytest.raises(ValueError, match="Cannot use device 'cuda:99'"):
+        evenspan.encode_documents(cls_model, TEXTS, devices=["cpu", "cuda:99"], progress=False)
+    with pytest.raises(ValueError, match="batch_tokens must be at least 1"):
+        evenspan.encode_documents(cls_model, TEXTS, batch_tokens=0)
+
+
+def test_two_processes_one_of_which_is_killed(cls_model, small_windows, caplog, monkeypatch) -> None:
+    evenspan.calibrate(cls_model, SETTING)
+    long = [tiny.text(40 + number % 60, number) for number in range(200)]
+    expected = evenspan.encode_documents(cls_model, long, progress=False)
+    started = []
+    start = processes.Worker.start
+    monkeypatch.setattr(processes.Worker, "start", lambda *given: started.append(start(*given)) or started[-1])
+    arrays = evenspan.encode_documents(cls_model, iter(long), devices=["cpu", "cpu"], progress=False)
+    with caplog.at_level(logging.ERROR, logger="evenspan"):
+        received = [next(arrays)]
+        victim = next(worker for worker in started if worker.windows)
+        os.kill(victim.process.pid, signal.SIGKILL)
+        received += arrays
+    np.testing.assert_allclose(np.concatenate(received), expected, atol=2e-6)
+    assert re.search(rf"Process \d \(pid {victim.process.pid}\) on cpu died \(exit code -9\): the others", caplog.text)
+    assert not any(worker.process.is_alive() for worker in started)
+
+
+def test_the_last_process_that_dies_is_an_error(cls_model, monkeypatch) -> None:
+    def dying(number: int, device: str, *_: object) -> processes.Worker:
+        process = multiprocessing.get_context("spawn").Process(target=os._exit, args=(3,))
+        own, its = multiprocessing.Pipe()
+        process.start()
+        its.close()
+        return processes.Worker(f"Process {number} on {device}", process, own)
+
+    monkeypatch.setattr(processes.Worker, "start", dying)
+    with pytest.raises(RuntimeError, match=r"Process 2 on cpu died \(exit code 3\), and no other is left"):
+        evenspan.encode_documents(cls_model, TEXTS, devices=["cpu", "cpu"], progress=False)
+
+
+def test_an_error_in_a_process_is_told(cls_model) -> None:
+    with torch.no_grad():
+        cls_model[0].auto_model.embeddings.LayerNorm.weight.fill_(torch.nan)
+    own, its = multiprocessing.Pipe()
+    thread = threading.Thread(target=processes._work, args=(cls_model, "cpu", {}, its))
+    thread.start()
+    assert own.recv() == (None, None, None), "it is ready"
+    own.send((0, TEXTS))
+    assert own.recv()[2].startswith("RuntimeError: The model returned a vector that is not finite")
+    own.close()
+    thread.join(timeout=20)
+    assert not thread.is_alive()
