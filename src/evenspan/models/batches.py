@@ -80,10 +80,22 @@ class Launched:
     marks: list[tuple[Any, Any]] = field(default_factory=list)  # CUDA events before and behind each batch
     seconds: float = 0.0
 
+    def send(self, arrived: Any) -> None:
+        """Bring the vectors to the host: on a GPU right behind their own batches, before those of the next window."""
+        together = torch.cat(self.parts)
+        self.vectors = together.float() if together.dtype == torch.bfloat16 else together
+        self.parts.clear()
+        if arrived is not None:
+            on_host = torch.empty(self.vectors.shape, dtype=self.vectors.dtype, pin_memory=True)
+            self.vectors = on_host.copy_(self.vectors, non_blocking=True)
+            arrived.record()
+        self.arrived = arrived
+
     def array(self) -> NDArray[Any]:
         """The vectors in the order of the texts; waits for them.  # (texts, dimensions)"""
-        together = torch.cat(self.parts).cpu()
-        unordered = (together.float() if together.dtype == torch.bfloat16 else together).numpy()
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        unordered = self.vectors.numpy()
         vectors = np.empty_like(unordered)
         vectors[self.order] = unordered
         self.seconds += sum(before.elapsed_time(behind) for before, behind in self.marks) / 1000
@@ -121,13 +133,8 @@ class BatchRunner:
         ahead: bool | None = None,
     ) -> None:
         self.model, self.features, self.budget, self.options = model, features, budget, options
-        self.most_texts, self.unit, self.dimensions, self.attempt, self.done = (
-            most_texts,
-            unit,
-            dimensions,
-            attempt,
-            done,
-        )
+        self.most_texts, self.unit, self.dimensions = most_texts, unit, dimensions
+        self.attempt, self.done = attempt, done
         resolve = getattr(model, "_resolve_inference_device", None)
         self.device: torch.device = model.device if resolve is None else resolve(None)
         model.eval()
@@ -139,7 +146,7 @@ class BatchRunner:
 
     def arrays(self, windows: Iterable[Sequence[Ids]]) -> Iterator[NDArray[Any]]:
         """The vectors of every window, in order; the next one is on its way before one is waited for."""
-        prepared = (self.prepare(window) for window in windows)
+        prepared = (self.prepare(window) for window in windows if len(window))
         with prefetched(prepared) if self.ahead else contextlib.closing(prepared) as ready:
             waiting: Launched | None = None
             for window in ready:
@@ -172,6 +179,7 @@ class BatchRunner:
         with torch.inference_mode(), self._on_device(), self.layouts.installed():
             for batch in window.batches:
                 self._run(batch, launched)
+            launched.send(torch.cuda.Event() if self.on_gpu else None)  # type: ignore[no-untyped-call]
         return launched
 
     def _run(self, batch: Batch, launched: Launched) -> None:
