@@ -90,6 +90,18 @@ def test_routers_are_loaded_by_their_classes(tmp_path) -> None:
         transformers.AutoModel.from_pretrained(tmp_path / "saved" / "document_0_CalibratedTransformer")
 
 
+def test_routers_of_two_calibrated_models(tmp_path) -> None:
+    query, document = (tiny.sentence_transformer("xlm-roberta-cls", tmp_path / side) for side in "qd")
+    evenspan.calibrate(query, Calibration(basket_size=32))
+    evenspan.calibrate(document, SETTING)
+    model = SentenceTransformer(modules=[Router.for_query_document(list(query), list(document))], device="cpu")
+    model.save_pretrained(str(tmp_path / "saved"))
+    for loaded in (by_class(tmp_path / "saved"), evenspan.load(tmp_path / "saved", device="cpu")):
+        assert evenspan.calibration_of(loaded) == SETTING
+        for encode in ("encode_document", "encode_query"):
+            np.testing.assert_array_equal(getattr(loaded, encode)(LONG), getattr(model, encode)(LONG))
+
+
 @pytest.mark.parametrize("loader", CLASSES, ids=lambda loader: loader.__name__)
 def test_auto_classes_refuse_it_by_name(loader, saved) -> None:
     for options in ({}, {"trust_remote_code": True}):

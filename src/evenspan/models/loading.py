@@ -13,7 +13,7 @@ from evenspan.models.devices import check_device
 from evenspan.models.files import ADAPTER, CONFIG, MODULES, ModelFiles
 from evenspan.models.gte import is_new, native_config
 from evenspan.models.modules import calibrate_as_saved
-from evenspan.models.saved import as_plain, calibrated_at, read_calibration
+from evenspan.models.saved import as_plain, calibrated_places, read_calibration
 from evenspan.models.views import Changes, building, rename, view
 
 MINIATURE = "miniature:"
@@ -44,13 +44,13 @@ def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransfo
     config = files.json(CONFIG, dict) or {}
     _refuse_other_model_types(name, files.json("config_sentence_transformers.json", dict) or {})
     _refuse_foreign_classes(files, kwargs)
-    place = calibrated_at(files)
-    if not is_new(config) and place is None:
+    places = calibrated_places(files)
+    if not is_new(config) and not places:
         with building(files, files.name):
             return SentenceTransformer(files.name, **kwargs)
     folder = files.download()
-    saved = None if place is None else read_calibration(folder / place)
-    changes: Changes = {} if place is None else as_plain(folder, place)
+    saved = read_calibration(folder / places[0]) if places else None
+    changes: Changes = as_plain(folder, places) if places else {}
     if is_new(config):
         changes[CONFIG] = json.dumps(native_config(config))
         kwargs["trust_remote_code"] = False

@@ -23,13 +23,13 @@ from sentence_transformers.base.modules import Transformer
 from torch import nn
 
 from evenspan.calibration import Calibration
-from evenspan.core.install import attach, register
-from evenspan.core.usage import TURN, call_of
+from evenspan.core.install import register
+from evenspan.core.usage import call_of
 from evenspan.models.card import write_card
 from evenspan.models.fast import usual_vectors
 from evenspan.models.pipeline import DOCUMENT_PROMPTS, document_modules, pooled_behind_prompt, query_route
 from evenspan.models.pools import CalibratedQueue
-from evenspan.models.prepared import Prepared, refuse_users, setting_of
+from evenspan.models.prepared import Prepared
 from evenspan.models.reading import document_module
 from evenspan.models.reloading import ReloadedTransformer
 from evenspan.models.saved import hide, make_room, write_calibration
@@ -265,24 +265,8 @@ def calibrated_modules(model: nn.Module) -> list[CalibratedTransformer]:
 
 
 def put(prepared: Prepared) -> Setting | None:
-    """Attach our attention wherever it can be used, and say in the module's state what it is used for.
-
-    Returns:
-        The setting until now.
-    """
-    module: Any = prepared.pipeline.transformer
-    with TURN:
-        refuse_users(module)
-        before = setting_of(module)
-        attached: tuple[nn.Module, ...] = getattr(module, "attached", ())
-        layers = {number: layer for number, layer in prepared.layers.calibratable.items() if layer not in attached}
-        last_layer = None if prepared.setting.last_layer in attached else prepared.setting.last_layer
-        new = attach(layers, last_layer, for_good=True)
-        module.__dict__.update(setting=prepared.setting, attached=(*attached, *new))
-        module.__class__ = CalibratedTransformer
-        outer: Any = prepared.model
-        outer.__class__ = CalibratedSentenceTransformer
-    return before
+    """Put a calibration in; returns the setting until now."""
+    return prepared.put(CalibratedTransformer, CalibratedSentenceTransformer)
 
 
 def calibrate_as_saved(model: SentenceTransformer, calibration: Calibration, default_task: str | None) -> None:

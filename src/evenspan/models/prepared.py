@@ -1,8 +1,9 @@
-"""Find out that a model takes a calibration, before anything of it is changed."""
+"""Find out that a model takes a calibration, and put it in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -10,9 +11,10 @@ from torch import nn
 
 from evenspan.calibration import Calibration
 from evenspan.core.calls import CalibratedCalls, is_calibrated_by_itself
+from evenspan.core.install import attach
 from evenspan.core.last_layer import modules_around
 from evenspan.core.layers import AttentionLayers
-from evenspan.core.usage import usage_of
+from evenspan.core.usage import TURN, usage_of
 from evenspan.models.pipeline import Pipeline, query_route
 from evenspan.models.setting import Setting
 
@@ -42,7 +44,7 @@ class Prepared:
         transformer = pipeline.transformer
         if default_task is not None and not as_saved:
             _refuse_query_route(model)
-        refuse_users(transformer)
+        _refuse_users(transformer)
         layers = pipeline.layers()
         current = setting_of(transformer)
         if as_saved or (current is not None and current.calls.calibration == calibration):
@@ -54,6 +56,26 @@ class Prepared:
         calls = CalibratedCalls(calibration, pipeline.pooling_token, chosen)
         return cls(model, pipeline, layers, Setting(calls, default_task, pipeline.pooling, last_layer, around))
 
+    def put(self, module_class: type[nn.Module], model_class: type[nn.Module]) -> Setting | None:
+        """Attach our attention wherever it can be used, and say in the module's state what it is used for.
+
+        Returns:
+            The setting until now.
+        """
+        module: Any = self.pipeline.transformer
+        with TURN:
+            _refuse_users(module)
+            before = setting_of(module)
+            attached: tuple[nn.Module, ...] = getattr(module, "attached", ())
+            layers = {number: layer for number, layer in self.layers.calibratable.items() if layer not in attached}
+            last_layer = None if self.setting.last_layer in attached else self.setting.last_layer
+            new = attach(layers, last_layer, for_good=True)
+            module.__dict__.update(setting=self.setting, attached=(*attached, *new))
+            module.__class__ = module_class
+            outer: Any = self.model
+            outer.__class__ = model_class
+        return before
+
 
 def setting_of(module: nn.Module | None) -> Setting | None:
     """The setting of a module that is calibrated, None for others and for none."""
@@ -61,7 +83,7 @@ def setting_of(module: nn.Module | None) -> Setting | None:
     return setting if isinstance(setting, Setting) else None
 
 
-def refuse_users(transformer: Transformer) -> None:
+def _refuse_users(transformer: Transformer) -> None:
     """Raise if somebody has the model in a block that a calibration would reach into."""
     if is_calibrated_by_itself(transformer.model):
         raise ValueError("This model's transformer is calibrated by itself in a `with` block: leave that block first.")

@@ -11,6 +11,7 @@ from sentence_transformers.base.modules import Transformer
 
 from evenspan.calibration import Calibration
 from evenspan.models.files import ModelFiles
+from evenspan.models.prepared import setting_of
 from evenspan.models.reading import document_module
 from evenspan.models.saved import as_plain, plain_card, read_calibration
 from evenspan.models.views import building, rename, view
@@ -32,14 +33,17 @@ class ReloadedTransformer(Transformer):
         folder = files.download()
         calibration, default_task = read_calibration(folder / subfolder)
         plain = {key: _without_trust(options.get(key)) for key in _PASSED_ON}
-        with view(folder, as_plain(folder, subfolder)) as shown, building(files, str(shown)):
+        with view(folder, as_plain(folder, [subfolder])) as shown, building(files, str(shown)):
             chosen = {**options, **plain, "trust_remote_code": False, "revision": None}
             module: Any = Transformer.load(str(shown), subfolder=subfolder, **chosen)
         rename(module, name)
         card = plain_card(folder)
 
         def when_ready(model: SentenceTransformer) -> None:
-            if document_module(model) is not module:
+            reader = document_module(model)
+            if reader is not module and (isinstance(reader, ReloadedTransformer) or setting_of(reader) is not None):
+                return  # of the route of queries, which is plain whatever its calibration is
+            if reader is not module:
                 raise ValueError(f"{name} has a calibrated module that does not read its documents: save it again.")
             calibrate(model, calibration, default_task)
             model._model_card_text = card  # type: ignore[assignment]

@@ -9,6 +9,7 @@ which Auto classes would load the base model and the adapter, is kept under anot
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from sentence_transformers.base.modules import Transformer
@@ -83,20 +84,24 @@ def read_calibration(folder: Path) -> tuple[Calibration, str | None]:
         raise ValueError(f"{path} holds no calibration that can be read: {error}") from error
 
 
-def calibrated_at(files: ModelFiles) -> str | None:
-    """The subfolder of the calibrated module, among the modules or in a Router's document route; None in a plain model."""
-    places = {entry["path"]: entry["type"] for entry in files.modules() or []}
-    if any(kind.endswith(".Router") for kind in places.values()):
+def calibrated_places(files: ModelFiles) -> list[str]:
+    """The subfolders of calibrated modules, that of a Router's document route first; none in a plain model."""
+    types, documents = {entry["path"]: entry["type"] for entry in files.modules() or []}, []
+    if any(kind.endswith(".Router") for kind in types.values()):
         router = files.json(ROUTER, dict) or {}
-        places |= router.get("types", {})
-    place = next((place for place, kind in places.items() if kind in CALIBRATED_CLASSES), None)
-    if place is not None and (Path(place).is_absolute() or ".." in Path(place).parts):
-        raise ValueError(f"{files.name} names the folder {place!r} of a module, which is not in the model's own.")
-    return place
+        types |= router.get("types", {})
+        documents = router.get("structure", {}).get("document", [])
+    places = sorted(
+        (place for place, kind in types.items() if kind in CALIBRATED_CLASSES), key=lambda place: place not in documents
+    )
+    for place in places:
+        if Path(place).is_absolute() or ".." in Path(place).parts:
+            raise ValueError(f"{files.name} names the folder {place!r} of a module, which is not in the model's own.")
+    return places
 
 
-def as_plain(folder: Path, place: str) -> Changes:
-    """How a folder differs from that of the same model without a calibration; `place` is its calibrated module's."""
+def as_plain(folder: Path, places: Iterable[str]) -> Changes:
+    """How a folder differs from that of the same model without a calibration; `places` are those of calibrated modules."""
     card = plain_card(folder)
     changes: Changes = {} if card is None else {CARD: card}
     for name in (MODULES, ROUTER):
@@ -105,17 +110,18 @@ def as_plain(folder: Path, place: str) -> Changes:
             for calibrated in CALIBRATED_CLASSES:
                 text = text.replace(calibrated, _PLAIN_CLASS)
             changes[name] = text
-    adapter, path = (folder / place / name for name in (HIDDEN_ADAPTER, CONFIG))
-    if adapter.exists():
-        return {**changes, (Path(place) / ADAPTER).as_posix(): adapter}
-    config = read_json(path, dict) if path.exists() else {}
-    if config.get("model_type") == MODEL_TYPE:  # else the folder is from before 0.1.0
-        try:
-            changes[(Path(place) / CONFIG).as_posix()] = json.dumps(config["evenspan"]["config"])
-        except (KeyError, TypeError):
-            raise ValueError(
-                f"{path} is damaged: it has no evenspan.config. Save or download the model again."
-            ) from None
+    for place in places:
+        adapter, path = (folder / place / name for name in (HIDDEN_ADAPTER, CONFIG))
+        config = read_json(path, dict) if path.exists() else {}
+        if adapter.exists():
+            changes[(Path(place) / ADAPTER).as_posix()] = adapter
+        elif config.get("model_type") == MODEL_TYPE:  # else the folder is from before 0.1.0
+            try:
+                changes[(Path(place) / CONFIG).as_posix()] = json.dumps(config["evenspan"]["config"])
+            except (KeyError, TypeError):
+                raise ValueError(
+                    f"{path} is damaged: it has no evenspan.config. Save or download the model again."
+                ) from None
     return changes
 
 
