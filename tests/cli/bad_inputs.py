@@ -57,6 +57,7 @@ CASES: list[tuple[object, ...]] = [
         for setting, part in (
             ("softer", "--calibration: variant must be one of"),
             ("soft,strength=2", "strength must lie in [0, 1], not 2.0"),
+            ("soft,partition=odd", "partition must be one of paper, even, not 'odd'"),
             ("soft,strength=nan", "strength must lie in [0, 1]"),
             ("soft,basket_size=0", "basket_size must be at least 1"),
             ("soft,colour=red", "Cannot read 'colour=red'"),

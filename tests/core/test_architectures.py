@@ -21,9 +21,9 @@ from evenspan import Calibration
 SETTINGS = [
     Calibration("soft", 1.0, "all", 16),
     Calibration("uniform", 0.5, "half", 32),
-    Calibration("hard", 0.7, "last", 8),
+    Calibration("hard", 0.7, "last", 8, partition="even"),
 ]
-EXPLICIT = {"variant", "strength", "basket_size", "self_mass", "first_token"}
+EXPLICIT = {"variant", "strength", "basket_size", "self_mass", "first_token", "partition"}
 
 
 def reference_vectors(

@@ -52,7 +52,7 @@ def test_nothing_waits_for_the_device(model) -> None:
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")  # whatever waits raises
     try:
-        geometry = baskets_of(ids, transformer.calls.pooling, SETTING.basket_size)
+        geometry = baskets_of(ids, transformer.setting.calls.pooling, SETTING)
         query, key = torch.randn(2, *mask.shape, 4, 8, device="cuda").transpose(2, 3)
         plain = query.transpose(1, 2).contiguous()
         output = replace_rows(plain, query, key, key, geometry, SETTING, 0.3)

@@ -39,13 +39,13 @@ SHAPES = [
 ]
 
 
-def batch(lengths: list[int], layout: str, pooling: str, basket_size: int) -> Baskets:
+def batch(lengths: list[int], layout: str, pooling: str, basket_size: int, even: bool) -> Baskets:
     longest = max(lengths)
     if layout == "packed":
         cumulative = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
-        return Baskets.from_lengths(cumulative, sum(lengths), longest, pooling, basket_size)
+        return Baskets.from_lengths(cumulative, sum(lengths), longest, pooling, basket_size, even=even)
     mask, inside = padded(lengths, longest, layout, pooling)
-    return Baskets.from_mask(mask, pooling, basket_size, inside)
+    return Baskets.from_mask(mask, pooling, basket_size, inside, even=even)
 
 
 def padded(lengths: list[int], longest: int, layout: str, pooling: str) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -67,8 +67,9 @@ def check(number: int, layout: str, pooling: str, dtype: torch.dtype) -> None:
     lengths = [2 * basket_size + pick.randint(3, basket_size + 3), pick.randint(1, basket_size), basket_size + 2]
     if layout == "packed":
         lengths.insert(number % 4, 0)  # a text without tokens, anywhere
-    baskets = batch(lengths, layout, pooling, basket_size).to(DEVICE)
-    check_geometry(baskets, lengths, layout, pooling, basket_size, number)
+    even = pick.random() < 0.5
+    baskets = batch(lengths, layout, pooling, basket_size, even).to(DEVICE)
+    check_geometry(baskets, lengths, layout, pooling, (basket_size, even), number)
     rows, columns = (1, sum(lengths)) if layout == "packed" else (len(lengths), max(lengths))
     heads = groups * repeat
     # Laid out as projections leave them: tokens before heads.
@@ -97,7 +98,7 @@ def check(number: int, layout: str, pooling: str, dtype: torch.dtype) -> None:
 
 
 def check_geometry(
-    expected: Baskets, lengths: list[int], layout: str, pooling: str, basket_size: int, number: int
+    expected: Baskets, lengths: list[int], layout: str, pooling: str, cut: tuple[int, bool], number: int
 ) -> None:
     """The fused geometry is the PyTorch geometry, in every tensor."""
     given = None
@@ -106,7 +107,7 @@ def check_geometry(
     else:
         tokens, given = padded(lengths, max(lengths), layout, pooling)
     given = None if given is None else given.to(DEVICE)
-    got = geometry(tokens.to(DEVICE), given, pooling == "last", basket_size, *expected.slots.shape[1:])
+    got = geometry(tokens.to(DEVICE), given, pooling == "last", *cut, *expected.slots.shape[1:])
     for name, tensor in zip(("pooled", "first", "slots", "filled", "present", "active"), got, strict=True):
         assert torch.equal(tensor, getattr(expected, name)), f"{name} of case {number}: {tensor} {expected}"
 

@@ -10,6 +10,16 @@ import math
 import numpy as np
 
 
+def baskets_of(content: list[int], basket_size: int, partition: str) -> list[list[int]]:
+    """The content tokens of a sequence, basket by basket."""
+    if partition == "paper":
+        return [content[start : start + basket_size] for start in range(0, len(content), basket_size)]
+    baskets: list[list[int]] = [[] for _ in range(max(1, (2 * len(content) + basket_size) // (2 * basket_size)))]
+    for place, token in enumerate(content):
+        baskets[place * len(baskets) // len(content)].append(token)
+    return baskets
+
+
 def calibrated_row(
     attention: np.ndarray,
     pooled: int,
@@ -21,6 +31,7 @@ def calibrated_row(
     self_mass: float = 0.3,
     first_token: str | float | None = None,
     log_attention: np.ndarray | None = None,
+    partition: str = "paper",
 ) -> np.ndarray:
     """Redistribute one attention row over its valid keys.  # (keys,)
 
@@ -28,9 +39,9 @@ def calibrated_row(
     """
     logs = np.log(attention) if log_attention is None else log_attention
     content = [key for key in range(len(attention)) if key not in (pooled, isolated)]
-    if len(content) < basket_size:
+    baskets = baskets_of(content, basket_size, partition)
+    if len(content) < basket_size or (partition == "even" and len(baskets) == 1):
         return attention
-    baskets = [content[start : start + basket_size] for start in range(0, len(content), basket_size)]
 
     if first_token is None:
         first_token = "equal" if variant == "uniform" else "keep"

@@ -37,7 +37,8 @@ def separately(model, calibration, texts=tiny.TEXTS, **options) -> np.ndarray:
 def test_exact_for_every_architecture(architecture, tmp_path) -> None:
     model = tiny.sentence_transformer(architecture, tmp_path)
     plain = model.encode_document(tiny.TEXTS)
-    settings = [*MIXED, Calibration(layers=(1, 3), basket_size=16), Calibration(strength=0.0)]
+    even = Calibration(strength=1.0, basket_size=16, partition="even")
+    settings = [*MIXED, Calibration(layers=(1, 3), basket_size=16), even, Calibration(strength=0.0)]
     vectors = sweeps.encode(model, tiny.TEXTS, settings)
     assert vectors.shared == (architecture.name not in UNKNOWN)
     assert list(vectors) == settings

@@ -114,9 +114,10 @@ def _why_unchanged(audit: AuditFigures) -> str:
     longest = min(audit.truncation.longest, audit.truncation.room)
     if calibration is not None and calibration.strength == 0:
         return " At strength 0 a model is left as it is."
-    if calibration is not None and longest < calibration.basket_size:
+    if calibration is not None and longest < calibration.fewest_tokens:
+        least = "a basket of" if calibration.partition == "paper" else "one and a half baskets of"
         return (
-            f" No document has more than {count(longest)} tokens that are read, and one that is shorter than a basket of "
+            f" No document has more than {count(longest)} tokens that are read, and one that is shorter than {least} "
             f"{calibration.basket_size} is left alone."
         )
     return ""

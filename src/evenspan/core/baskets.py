@@ -49,16 +49,22 @@ class Baskets:
 
     @classmethod
     def from_mask(
-        cls, mask: Tensor, pooling: PoolingToken, basket_size: int, pooled_column: Tensor | None = None
+        cls,
+        mask: Tensor,
+        pooling: PoolingToken,
+        basket_size: int,
+        pooled_column: Tensor | None = None,
+        *,
+        even: bool = False,
     ) -> Baskets:
         """Baskets of a padded batch, padding on either side, from its attention mask.  # (rows, columns)
 
         The pooling token is the first or the last valid token, unless `pooled_column` says otherwise.  # (rows,)
         """
         rows, columns = mask.shape
-        sizes = _Sizes.of(columns, basket_size)
+        sizes = _Sizes.of(columns, basket_size, even)
         if fuses_geometry(mask):
-            tensors = fused_geometry(mask, pooled_column, pooling == "last", basket_size, *sizes)
+            tensors = fused_geometry(mask, pooled_column, pooling == "last", basket_size, even, *sizes)
             return cls(*tensors, rows * columns, columns, packed=False)
         valid = mask.bool()
         start = torch.arange(rows, device=mask.device) * columns
@@ -68,7 +74,7 @@ class Baskets:
             pooled_column = first_column if pooling == "cls" else last_column
         row_of_key = _row_of_key(rows, columns, mask.device)
         pooled, first = start + pooled_column, start + first_column
-        tensors = _geometry(valid.flatten(), row_of_key, pooled, first, pooling, basket_size, sizes)
+        tensors = _geometry(valid.flatten(), row_of_key, pooled, first, pooling, basket_size, even, sizes)
         return cls(*tensors, rows * columns, columns, packed=False)
 
     @classmethod
@@ -80,11 +86,13 @@ class Baskets:
         pooling: PoolingToken,
         basket_size: int,
         pooled: Tensor | None = None,
+        *,
+        even: bool = False,
     ) -> Baskets:
         """Baskets of a packed batch from its cumulative lengths, 0 first.  # (rows + 1,)"""
-        sizes = _Sizes.of(longest, basket_size)
+        sizes = _Sizes.of(longest, basket_size, even)
         if fuses_geometry(cumulative):
-            tensors = fused_geometry(cumulative, pooled, pooling == "last", basket_size, *sizes)
+            tensors = fused_geometry(cumulative, pooled, pooling == "last", basket_size, even, *sizes)
             return cls(*tensors, tokens, longest, packed=True)
         key = torch.arange(tokens, device=cumulative.device)
         start, end = cumulative[:-1].long(), cumulative[1:].long()
@@ -93,7 +101,7 @@ class Baskets:
             pooled = start.clamp(max=tokens - 1) if pooling == "cls" else (end - 1).clamp(min=0)
         row_of_key = torch.searchsorted(end, key, right=True)
         valid = torch.ones_like(key, dtype=torch.bool)
-        tensors = _geometry(valid, row_of_key, pooled, start, pooling, basket_size, sizes)
+        tensors = _geometry(valid, row_of_key, pooled, start, pooling, basket_size, even, sizes)
         return cls(*tensors, tokens, longest, packed=True)
 
     @property
@@ -165,9 +173,12 @@ class _Sizes(NamedTuple):
     slots_each: int
 
     @classmethod
-    def of(cls, longest: int, basket_size: int) -> _Sizes:
+    def of(cls, longest: int, basket_size: int, even: bool) -> _Sizes:
         """How many baskets the longest sequence can have; what no sequence can fill needs no room."""
-        return cls(max(1, -(-(longest - 1) // basket_size)), min(basket_size, max(longest, 1)))
+        most, largest = -(-(longest - 1) // basket_size), basket_size
+        if even:  # an only basket has less than one and a half times the size
+            most, largest = (2 * (longest - 1) + basket_size) // (2 * basket_size), -(-3 * basket_size // 2)
+        return cls(max(1, most), min(largest, max(longest, 1)))
 
 
 def _row_of_key(rows: int, columns: int, device: torch.device) -> Tensor:
@@ -181,6 +192,7 @@ def _geometry(
     first: Tensor,
     pooling: PoolingToken,
     basket_size: int,
+    even: bool,
     sizes: _Sizes,
 ) -> Geometry:
     """The tensors of `Baskets` from what is a token and where the pooling and first tokens stand."""
@@ -195,14 +207,27 @@ def _geometry(
     before = count.cumsum(0) - count  # content tokens in earlier rows
     rank = content.long().cumsum(0) - 1 - before[row_of_key]  # place among the row's content
 
+    number = torch.arange(sizes.baskets + 1, device=valid.device)
+    if even:
+        baskets = ((2 * count + basket_size) // (2 * basket_size)).clamp(min=1)
+        starts = -(-number * count.unsqueeze(1) // baskets.unsqueeze(1))
+        basket = rank * baskets[row_of_key] // count.clamp(min=1)[row_of_key]
+        long_enough = baskets > 1
+    else:
+        starts = (number * basket_size).expand(rows, -1)
+        basket = rank // basket_size
+        long_enough = count >= basket_size
+    starts = torch.minimum(starts, count.unsqueeze(1))  # (rows, 1 + baskets)
+    basket = basket.clamp(min=0)  # of keys that are no content, too
+
     width = sizes.baskets * sizes.slots_each
     # Keys that are no content are written to one spare slot at the end, which is then dropped.
-    place = torch.where(content, row_of_key * width + rank, rows * width)
+    inside = rank - starts[row_of_key, basket]
+    place = torch.where(content, row_of_key * width + basket * sizes.slots_each + inside, rows * width)
     slots = torch.zeros(rows * width + 1, dtype=torch.long, device=valid.device).scatter(0, place, key)[:-1]
     slots = slots.view(rows, *sizes)
-    filled = torch.arange(width, device=valid.device).expand(rows, width) < count.unsqueeze(1)
-    filled = filled.view(rows, *sizes)
+    filled = torch.arange(sizes.slots_each, device=valid.device) < starts.diff(dim=1).unsqueeze(2)
     has_tokens = per_row.index_add(0, row_of_key, valid.long()) > 0
     has_first = (first != pooled) & has_tokens & (pooling == "last")
     present = torch.cat([valid[pooled].unsqueeze(1), has_first.unsqueeze(1), filled.any(dim=2)], dim=1)
-    return pooled, first, slots, filled, present, (count >= basket_size) & valid[pooled]
+    return pooled, first, slots, filled, present, long_enough & valid[pooled]

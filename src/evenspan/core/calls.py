@@ -53,7 +53,7 @@ class CalibratedCalls:
         is_plain = self.calibration.strength == 0.0 or self._too_short(inputs)
         if is_plain and recorder is None:
             return forward(*args, **kwargs)
-        baskets = functools.partial(baskets_of, inputs, self.pooling, self.calibration.basket_size, pooled)
+        baskets = functools.partial(baskets_of, inputs, self.pooling, self.calibration, pooled)
         layers: frozenset[int] = frozenset() if is_plain else self.layers
         verify = not self._verified and not is_plain and not torch.compiler.is_compiling()
         calibrated_pass = CalibratedPass(self.calibration, layers, baskets, verify, pooled_only, recorder)
@@ -65,7 +65,7 @@ class CalibratedCalls:
 
     def _too_short(self, inputs: Mapping[str, Any]) -> bool:
         longest = int(inputs["max_length_q"]) if inputs.get("cu_seq_lens_q") is not None else _shape(inputs)[1]
-        return longest - (1 if self.pooling == "cls" else 2) < self.calibration.basket_size
+        return longest - (1 if self.pooling == "cls" else 2) < self.calibration.fewest_tokens
 
 
 def _check_reach(done: int, layers: int) -> None:
@@ -108,13 +108,16 @@ def plain_forward(model: nn.Module) -> Callable[..., Any]:
     return forward
 
 
-def baskets_of(inputs: Mapping[str, Any], pooling: PoolingToken, size: int, pooled: Tensor | None = None) -> Baskets:
+def baskets_of(
+    inputs: Mapping[str, Any], pooling: PoolingToken, calibration: Calibration, pooled: Tensor | None = None
+) -> Baskets:
     """The geometry of a batch from the inputs of its model, padded or packed."""
+    size, even = calibration.basket_size, calibration.partition == "even"
     cumulative: Tensor | None = inputs.get("cu_seq_lens_q")
     if cumulative is not None:
         tokens = _shape(inputs)[1]
         longest = int(inputs["max_length_q"])
-        return Baskets.from_lengths(cumulative.flatten(), tokens, longest, pooling, size, pooled)
+        return Baskets.from_lengths(cumulative.flatten(), tokens, longest, pooling, size, pooled, even=even)
     mask: Tensor | None = inputs.get("attention_mask")
     if mask is None:
         mask = torch.ones(_shape(inputs), dtype=torch.bool, device=_tokens(inputs).device)
@@ -123,7 +126,7 @@ def baskets_of(inputs: Mapping[str, Any], pooling: PoolingToken, size: int, pool
             f"attention_mask has shape {tuple(mask.shape)}: calibration needs the (batch, tokens) mask that a "
             "tokenizer returns."
         )
-    return Baskets.from_mask(mask, pooling, size, pooled)
+    return Baskets.from_mask(mask, pooling, size, pooled, even=even)
 
 
 def _tokens(inputs: Mapping[str, Any]) -> Tensor:

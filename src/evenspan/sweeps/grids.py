@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 
-from evenspan.calibration import Calibration, Layers, Variant
+from evenspan.calibration import Calibration, Layers, Partition, Variant
 
 _VARIANTS: tuple[Variant, ...] = ("uniform", "soft", "hard")
 _LAYERS: tuple[Layers, ...] = ("last", "half")
@@ -31,10 +31,13 @@ def strengths(
     layers: Sequence[Layers] = _LAYERS,
     variant: Variant = "soft",
     basket_size: int = 128,
+    partition: Partition = "paper",
 ) -> list[Calibration]:
-    """One variant and basket size at several strengths, for each of several sets of layers."""
+    """One variant and kind of baskets at several strengths, for each of several sets of layers."""
     wanted = list(values)
-    return [Calibration(variant, value, chosen, basket_size) for chosen in layers for value in wanted]
+    return [
+        Calibration(variant, value, chosen, basket_size, partition=partition) for chosen in layers for value in wanted
+    ]
 
 
 def read_grid(name: str | Path) -> list[Calibration]:

@@ -21,7 +21,7 @@ from evenspan.core.last_layer import find_layers, looked_into
 from evenspan.core.layers import is_causal
 from evenspan.models.calibrating import calibrated
 from evenspan.models.pipeline import Pipeline
-from evenspan.sweeps.rows import Plans, Setting, advance
+from evenspan.sweeps.rows import Plans, Setting, advance, cut_of
 
 _CACHES = ("past_key_values", "use_cache", "calibrated_pass")
 
@@ -109,8 +109,10 @@ class _Batch:
         pipeline = encoder.pipeline
         pooled = pipeline.pooled_places(features)
         self.settings = [*encoder.settings, *([] if encoder.checked else [encoder.control])]
-        sizes = {setting.calibration.basket_size for setting in self.settings}
-        self.baskets = {size: baskets_of(features, pipeline.pooling_token, size, pooled) for size in sorted(sizes)}
+        self.baskets = {
+            cut_of(setting): baskets_of(features, pipeline.pooling_token, setting.calibration, pooled)
+            for setting in {cut_of(setting): setting for setting in self.settings}.values()
+        }
         self.pooled = next(iter(self.baskets.values())).pooled
         self.last = len(encoder.layers) - 1
         self.plans: Plans = {}
@@ -154,7 +156,7 @@ class _Batch:
     def _fork(self, setting: Setting, own: Tensor) -> Tensor:
         """Run the layers behind a setting's first one again, with its pooled rows in place of the plain ones."""
         output = self.outputs[setting.first]
-        baskets = self.baskets[setting.calibration.basket_size]
+        baskets = self.baskets[cut_of(setting)]
         hidden = output.flatten(0, 1).index_copy(0, self.pooled, own.to(output.dtype)).view(output.shape)
         for index in range(setting.first + 1, self.last):
             args, kwargs = self.calls[index]
