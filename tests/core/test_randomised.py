@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.layouts import LAYOUTS, SCORES, batch, extreme, layout_of
 from helpers.reference import attention_output
 from torch import nn
 
@@ -27,11 +28,9 @@ from evenspan.core.calls import baskets_of
 from evenspan.core.install import attach
 
 DEVICE = os.environ.get("EVENSPAN_TEST_DEVICE", "cpu")  # with "cuda" the fused kernels are what is checked
-LAYOUTS = ("right", "left", "packed")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 VARIANTS = ("soft", "uniform", "hard")
 FIRST = (None, "keep", "equal", 0.0, 0.2, 0.9)
-SCORES = ("usual", "one key", "underflow", "sink")
 GRID = list(itertools.product(("cls", "last"), LAYOUTS, DTYPES, VARIANTS, FIRST, SCORES))  # 1,296 combinations
 CASES = 25_920
 # The row is computed in float32, in which scores of several hundred, as drawn here, carry an error of a few 1e-5.
@@ -66,14 +65,7 @@ def draw(number: int) -> Case:
     for length in lengths:
         query, key, value = (torch.randn(count, length, size) for count in (heads, groups, groups))
         pooled = 0 if pooling == "cls" else length - 1
-        direction = query[:, pooled].view(groups, -1, size).mean(dim=1)  # what all heads of a group look for
-        unit = direction / direction.norm(dim=-1, keepdim=True)
-        if scores == "one key":
-            key[:, pick.randrange(length)] += 60 * unit
-        elif scores == "underflow":  # a run of keys with no mass left at all
-            key[:, length // 3 : length // 3 + basket_size] -= 400 * unit[:, None]
-        elif scores == "sink":
-            key[:, 0] += 8 * unit
+        extreme(scores, query[:, pooled], key, basket_size, pick)
         sequences.append([tensor.to(dtype) for tensor in (query, key, value)])
     setting = Calibration(
         variant,
@@ -86,31 +78,6 @@ def draw(number: int) -> Case:
     softcap = pick.choice([None, None, 20.0])
     setting = replace(setting, partition=pick.choice(["paper", "even"]))
     return Case(pooling, layout, dtype, setting, lengths, query, key, value, softcap)
-
-
-def batch(tensors: list[torch.Tensor], layout: str) -> torch.Tensor:
-    """Sequences of (heads, tokens, head_dim) as one padded or packed (batch, heads, tokens, head_dim) tensor."""
-    if layout == "packed":
-        return torch.cat(tensors, dim=1).unsqueeze(0)
-    longest = max(tensor.shape[1] for tensor in tensors)
-    # Padding holds large values: a result that looks at it cannot pass.
-    padded = torch.full((len(tensors), tensors[0].shape[0], longest, tensors[0].shape[2]), 50.0, dtype=tensors[0].dtype)
-    for row, tensor in enumerate(tensors):
-        start = 0 if layout == "right" else longest - tensor.shape[1]
-        padded[row, :, start : start + tensor.shape[1]] = tensor
-    return padded
-
-
-def layout_of(lengths: list[int], layout: str) -> dict[str, Any]:
-    """What a model is told of where the tokens of a batch are."""
-    longest, column = max(lengths), torch.arange(max(lengths))
-    if layout == "packed":
-        cumulative = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
-        tokens = torch.zeros(1, sum(lengths), dtype=torch.long)
-        return {"input_ids": tokens, "cu_seq_lens_q": cumulative, "max_length_q": longest}
-    length = torch.tensor(lengths).unsqueeze(1)
-    mask = (column < length if layout == "right" else column >= longest - length).long()
-    return {"input_ids": mask, "attention_mask": mask}
 
 
 def pooled_rows(case: Case) -> np.ndarray:

@@ -39,8 +39,9 @@ def test_exact_for_every_architecture(architecture, tmp_path) -> None:
     plain = model.encode_document(tiny.TEXTS)
     even = Calibration(strength=1.0, basket_size=16, partition="even")
     settings = [*MIXED, Calibration(layers=(1, 3), basket_size=16), even, Calibration(strength=0.0)]
+    settings = [setting for setting in settings if architecture.takes(setting)]
     vectors = sweeps.encode(model, tiny.TEXTS, settings)
-    assert vectors.shared == (architecture.name not in UNKNOWN)
+    assert vectors.shared == (architecture.name not in UNKNOWN and architecture.pooling != "mean")
     assert list(vectors) == settings
     np.testing.assert_array_equal(vectors.plain, plain)
     for setting in settings:

@@ -1,15 +1,16 @@
 """The attention function that attached layers run.
 
 It calls the model's own attention for all rows; in a layer that is calibrated it then computes the pooled rows again and
-writes them over. Which layers those are, and how, travels with the call as the keyword `calibrated_pass`: there is no
+writes them over. In a mean-pooled model all rows are pooled, and its own attention is not needed there. Which layers those are, and how, travels with the call as the keyword `calibrated_pass`: there is no
 global state, and a call without it is the plain model.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from evenspan.calibration import Calibration
 from evenspan.core.baskets import Baskets
+from evenspan.core.every_row import calibrated_every_row, every_row_masses
 from evenspan.core.redistribute import basket_log_masses, calibrated_masses, plan_of, redistribute
 from evenspan.core.rows import plain_rows, pooled_query, pooled_scores, replace_rows
 
@@ -73,6 +75,7 @@ class CalibratedPass:
     verify: bool = False
     pooled_only: bool = False  # whether the last layer may compute the pooled rows and no others
     recorder: Recorder | None = None
+    every_row: bool = False  # of a mean-pooled model
     layers_done: int = 0
 
     @cached_property
@@ -93,11 +96,14 @@ def calibrated_attention(
     """The model's own attention, with the pooled rows replaced where a calibrated pass says so."""
     # A plain call may arrive here when the module was detached a moment ago.
     attachment = Attachment.of(module) or Attachment(-1, module.config)
-    output, weights = _plain_attention(module, attachment, query, key, value, attention_mask, **kwargs)
+    plain = functools.partial(_plain_attention, module, attachment, query, key, value, attention_mask, **kwargs)
     if calibrated_pass is None:
-        return output, weights
+        return plain()
     if attachment.layer not in calibrated_pass.layers and calibrated_pass.recorder is None:
-        return output, weights
+        return plain()
+    if calibrated_pass.every_row:
+        return _with_every_row(module, attachment, plain, query, key, value, calibrated_pass, kwargs)
+    output, weights = plain()
     return _with_pooled_rows(module, attachment.layer, output, weights, query, key, value, calibrated_pass, kwargs)
 
 
@@ -134,6 +140,77 @@ def _with_pooled_rows(
         calibrated_pass.layers_done += 1
         output = replace_rows(output, query, key, value, baskets, calibration, scale, softcap)
     return output, weights
+
+
+@not_compiled
+def _with_every_row(
+    module: nn.Module,
+    attachment: Attachment,
+    plain: Callable[[], tuple[Tensor, Tensor | None]],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    calibrated_pass: CalibratedPass,
+    kwargs: dict[str, Any],
+) -> tuple[Tensor, Tensor | None]:
+    """Attention with every row calibrated and recorded as the pass asks; plain attention only where someone needs it."""
+    baskets, calibration, recorder = calibrated_pass.baskets, calibrated_pass.calibration, calibrated_pass.recorder
+    refuse_unknown_scores(key, baskets, kwargs)
+    scaling, softcap = kwargs.get("scaling"), kwargs.get("softcap")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    is_calibrated = attachment.layer in calibrated_pass.layers
+    verify = calibrated_pass.verify and not module.training
+    needs_plain = verify or not is_calibrated or attachment.implementation == "eager"  # which returns its weights
+    output, weights = plain() if needs_plain else (query, None)
+    with torch.autocast(query.device.type, enabled=False):
+        states = query, key, value, baskets
+        if verify:
+            _verify_every_row(module, output, *states, scale, softcap)
+        if recorder is not None:
+            masses = every_row_masses(*states, calibration if is_calibrated else None, scale, softcap)
+            recorder(attachment.layer, masses, baskets)
+        if is_calibrated:
+            calibrated_pass.layers_done += 1
+            if weights is not None and weights.ndim == 4:
+                weights = _every_row_weights(weights, query, key, baskets, calibration, scale, softcap)
+            output = calibrated_every_row(*states, calibration, scale, softcap)
+    return output, weights
+
+
+def _verify_every_row(
+    module: nn.Module,
+    output: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    baskets: Baskets,
+    scale: float,
+    softcap: float | None,
+) -> None:
+    """`_verify` at both ends of a sequence, near its beginning and in its middle."""
+    middle = baskets.slots.shape[1] // 2
+    in_middle = torch.where(baskets.filled[:, middle, 0], baskets.slots[:, middle, 0], baskets.pooled)
+    for places in (*baskets.alone.unbind(dim=1), baskets.slots[:, 0, 0], in_middle):
+        scores = pooled_scores(pooled_query(query, replace(baskets, pooled=places)), key, baskets, scale, softcap)
+        _verify(module, output, scores, value, baskets, places)
+
+
+def _every_row_weights(
+    weights: Tensor,  # (batch, heads, queries, keys)
+    query: Tensor,
+    key: Tensor,
+    baskets: Baskets,
+    calibration: Calibration,
+    scale: float,
+    softcap: float | None,
+) -> Tensor:
+    """The attention weights that eager attention returns, calibrated: it has the whole matrix anyway."""
+    batch, heads, queries, keys = weights.shape
+    # All rows of one number are the pooled rows of further heads.
+    rows = query.reshape(batch, heads * queries, -1)
+    scores = pooled_scores(rows, key, baskets, scale, softcap)  # (heads * queries, batch * keys)
+    calibrated = redistribute(scores, baskets, calibration).view(heads, queries, batch, keys).permute(2, 0, 1, 3)
+    return torch.where(baskets.active.view(-1, 1, 1, 1), calibrated.to(weights.dtype), weights)
 
 
 def _masses(scores: Tensor, baskets: Baskets, calibration: Calibration | None) -> Tensor:
@@ -194,12 +271,16 @@ def refuse_unknown_scores(key: Tensor, baskets: Baskets, kwargs: dict[str, Any])
         )
 
 
-def _verify(module: nn.Module, output: Tensor, scores: Tensor, value: Tensor, baskets: Baskets) -> None:
+def _verify(
+    module: nn.Module, output: Tensor, scores: Tensor, value: Tensor, baskets: Baskets, places: Tensor | None = None
+) -> None:
     """Compare the plain row as computed here with the model's own, so that an attention with something in it that is
-    not known here (a bias, a window, a temperature) is refused instead of calibrated wrongly.
+    not known here (a bias, a window, a temperature) is refused instead of calibrated wrongly. The rows are those of the
+    pooling tokens, or at these flat positions.  # (rows,)
     """
+    places = baskets.pooled if places is None else places
     plain = plain_rows(scores, value, baskets)
-    expected = output.reshape(-1, *output.shape[2:])[baskets.pooled].float()
+    expected = output.reshape(-1, *output.shape[2:])[places].float()
     if not baskets.active.any():
         return
     off = (plain - expected)[baskets.active].norm() / expected[baskets.active].norm().clamp(min=1e-12)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,7 +16,8 @@ from torch import Tensor
 
 from evenspan.core.triton import Geometry, fused_geometry, fuses_geometry
 
-PoolingToken = Literal["cls", "last"]
+# What a vector is read from: the first token, the last, or the mean of all.
+PoolingToken = Literal["cls", "last", "mean"]
 
 # Basket numbers of the two tokens that stand alone; content baskets follow.
 POOLED, FIRST, CONTENT = 0, 1, 2
@@ -152,6 +154,25 @@ class Baskets:
         return torch.stack([self.pooled, self.first.clamp(max=self.keys - 1)], dim=-1)
 
     @cached_property
+    def sequences(self) -> list[SequenceTokens]:
+        """The tokens of each sequence that has any. Waits for the device."""
+        columns = self.keys if self.packed else self.keys // max(len(self.pooled), 1)
+        places = torch.arange(self.keys, device=self.slots.device)[self.real]
+        lengths = torch.bincount(self.row_of_key[places], minlength=len(self.pooled)).tolist()
+        sizes, has_first, active = self.filled.sum(dim=2).tolist(), self.present[:, FIRST].tolist(), self.active.tolist()
+        found = []
+        for number, of_sequence in enumerate(places.split(lengths)):
+            if lengths[number]:
+                row, start = divmod(int(of_sequence[0]), columns)
+                tokens: Tensor | slice = slice(start, start + lengths[number])
+                if int(of_sequence[-1]) - int(of_sequence[0]) + 1 != lengths[number]:
+                    tokens = of_sequence % columns  # there is padding in between
+                edges = list(accumulate((size for size in sizes[number] if size), initial=1))
+                isolated = 2 if has_first[number] else 1
+                found.append(SequenceTokens(number, row, tokens, lengths[number], edges, isolated, active[number]))
+        return found
+
+    @cached_property
     def empty(self) -> Tensor:
         """Which slots hold no token.  # (rows, baskets, basket_size)"""
         return ~self.filled
@@ -166,6 +187,28 @@ class Baskets:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
         return replace(self, **moved)
+
+
+class SequenceTokens(NamedTuple):
+    """Where the tokens of one sequence are: the first one, content, and perhaps one more that stands alone.
+
+    Attributes:
+        number: which sequence of the batch it is.
+        row: which row of the batch it is in.
+        tokens: the columns of its tokens in that row.
+        length: how many they are.
+        edges: where among its tokens the content baskets begin, and where the last one ends.
+        isolated: how many tokens stand alone: the first, or the first and the last.
+        active: whether it is calibrated.
+    """
+
+    number: int
+    row: int
+    tokens: Tensor | slice
+    length: int
+    edges: list[int]
+    isolated: int
+    active: bool
 
 
 class _Sizes(NamedTuple):

@@ -27,9 +27,19 @@ class CalibratedCalls:
     have reached all its layers, so that a model that drops the keyword cannot turn calibration into a silent no-op.
     """
 
-    def __init__(self, calibration: Calibration, pooling: PoolingToken, layers: Collection[int]) -> None:
+    def __init__(
+        self,
+        calibration: Calibration,
+        pooling: PoolingToken,
+        layers: Collection[int],
+        *,
+        closing_token: bool | None = None,  # whether texts end with a special token: for mean pooling only
+    ) -> None:
         self.calibration = calibration
         self.pooling = pooling
+        self.closing_token = closing_token
+        # Baskets in which the tokens that a mean-pooled model leaves alone stand alone.
+        self.baskets_for: PoolingToken = pooling if pooling != "mean" else "last" if closing_token else "cls"
         self.layers = frozenset(layers)
         self._verified = False
 
@@ -53,10 +63,12 @@ class CalibratedCalls:
         is_plain = self.calibration.strength == 0.0 or self._too_short(inputs)
         if is_plain and recorder is None:
             return forward(*args, **kwargs)
-        baskets = functools.partial(baskets_of, inputs, self.pooling, self.calibration, pooled)
+        baskets = functools.partial(baskets_of, inputs, self.baskets_for, self.calibration, pooled)
         layers: frozenset[int] = frozenset() if is_plain else self.layers
         verify = not self._verified and not is_plain and not torch.compiler.is_compiling()
-        calibrated_pass = CalibratedPass(self.calibration, layers, baskets, verify, pooled_only, recorder)
+        calibrated_pass = CalibratedPass(
+            self.calibration, layers, baskets, verify, pooled_only, recorder, self.pooling == "mean"
+        )
         output = forward(*args, calibrated_pass=calibrated_pass, **kwargs)
         _check_reach(calibrated_pass.layers_done, len(layers))
         if verify and bool(calibrated_pass.baskets.active.any()):
@@ -65,7 +77,7 @@ class CalibratedCalls:
 
     def _too_short(self, inputs: Mapping[str, Any]) -> bool:
         longest = int(inputs["max_length_q"]) if inputs.get("cu_seq_lens_q") is not None else _shape(inputs)[1]
-        return longest - (1 if self.pooling == "cls" else 2) < self.calibration.fewest_tokens
+        return longest - (1 if self.baskets_for == "cls" else 2) < self.calibration.fewest_tokens
 
 
 def _check_reach(done: int, layers: int) -> None:

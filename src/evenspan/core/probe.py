@@ -41,7 +41,8 @@ def try_out(model: nn.Module, layers: AttentionLayers, pooling: PoolingToken) ->
             return
         try:
             with attached(layers.calibratable):
-                CalibratedCalls(_CALIBRATION, pooling, layers.full).run(forward, inputs, **inputs)
+                calls = CalibratedCalls(_CALIBRATION, pooling, layers.full, closing_token=True)
+                calls.run(forward, inputs, **inputs)
         except RuntimeError as error:
             raise UnsupportedModelError(f"{type(model).__name__} cannot be calibrated. {error}") from error
     known[trial] = True

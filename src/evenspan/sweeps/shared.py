@@ -60,7 +60,8 @@ class SharedEncoder:
         """Whether the layers are of a known family and nothing but the vector is made of them."""
         upper = range(self.control.first, len(self.layers))
         return (
-            next(iter(self.model)) is self.transformer
+            self.pipeline.pooling_token != "mean"  # of which other rows than one are changed
+            and next(iter(self.model)) is self.transformer
             and self.pipeline.reads_pooled_only
             and self.full.issuperset(upper)  # rows see no further than a window in the others
             and all(_untouched(self.layers[index]) for index in upper)
