@@ -136,10 +136,12 @@ def position_table(plain: Representation, calibrated: Representation | None) -> 
 
 
 def attention_sentence(attention: Attention) -> str:
-    """Where the pooling token looks in its last layer."""
+    """Where the pooling token, or the mean of all tokens, looks in the last layer."""
     last = attention.layers[-1]
+    lead = "In its last layer the pooling token gives itself {:.0%} of its attention"
+    if attention.every_row:
+        lead = "In the last layer tokens give those that stand alone at the ends {:.0%} of their attention on average"
     further = f", the last of {len(last.baskets)} {last.baskets[-1]:.1%}" if len(last.baskets) > 1 else ""
     return (
-        f"In its last layer the pooling token gives itself {last.mean_self_mass:.0%} of its attention, the first basket of "
-        f"{attention.basket_size} tokens {last.baskets[0]:.1%}{further}."
+        f"{lead.format(last.mean_self_mass)}, the first basket of {attention.basket_size} tokens {last.baskets[0]:.1%}{further}."
     )
