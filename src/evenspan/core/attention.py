@@ -22,6 +22,7 @@ from evenspan.core.baskets import Baskets
 from evenspan.core.every_row import calibrated_every_row, every_row_masses
 from evenspan.core.redistribute import basket_log_masses, calibrated_masses, plan_of, redistribute
 from evenspan.core.rows import plain_rows, pooled_query, pooled_scores, replace_rows
+from evenspan.core.triton import fuses
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 # Told of every attached layer: its number, the masses its pooling tokens give their baskets, and the baskets.
@@ -188,6 +189,8 @@ def _verify_every_row(
     softcap: float | None,
 ) -> None:
     """`_verify` at both ends of a sequence, near its beginning and in its middle."""
+    if fuses(query, key, value) and bool((baskets.spans[:, 2] < 0).any()):
+        raise ValueError("This attention_mask has gaps between tokens: on a GPU mean pooling needs texts without any.")
     middle = baskets.slots.shape[1] // 2
     in_middle = torch.where(baskets.filled[:, middle, 0], baskets.slots[:, middle, 0], baskets.pooled)
     for places in (*baskets.alone.unbind(dim=1), baskets.slots[:, 0, 0], in_middle):

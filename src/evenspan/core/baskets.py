@@ -37,6 +37,7 @@ class Baskets:
         keys: how many keys the batch has, padding included.
         longest: columns of a padded batch, tokens of the longest sequence of a packed one.
         packed: whether sequences stand one behind the other without padding.
+        closed: whether the first token stands alone beside the pooling token, which is then the last.
     """
 
     pooled: Tensor
@@ -48,6 +49,7 @@ class Baskets:
     keys: int
     longest: int
     packed: bool
+    closed: bool
 
     @classmethod
     def from_mask(
@@ -67,7 +69,7 @@ class Baskets:
         sizes = _Sizes.of(columns, basket_size, even)
         if fuses_geometry(mask):
             tensors = fused_geometry(mask, pooled_column, pooling == "last", basket_size, even, *sizes)
-            return cls(*tensors, rows * columns, columns, packed=False)
+            return cls(*tensors, rows * columns, columns, packed=False, closed=pooling == "last")
         valid = mask.bool()
         start = torch.arange(rows, device=mask.device) * columns
         first_column = valid.int().argmax(dim=1)
@@ -77,7 +79,7 @@ class Baskets:
         row_of_key = _row_of_key(rows, columns, mask.device)
         pooled, first = start + pooled_column, start + first_column
         tensors = _geometry(valid.flatten(), row_of_key, pooled, first, pooling, basket_size, even, sizes)
-        return cls(*tensors, rows * columns, columns, packed=False)
+        return cls(*tensors, rows * columns, columns, packed=False, closed=pooling == "last")
 
     @classmethod
     def from_lengths(
@@ -95,7 +97,7 @@ class Baskets:
         sizes = _Sizes.of(longest, basket_size, even)
         if fuses_geometry(cumulative):
             tensors = fused_geometry(cumulative, pooled, pooling == "last", basket_size, even, *sizes)
-            return cls(*tensors, tokens, longest, packed=True)
+            return cls(*tensors, tokens, longest, packed=True, closed=pooling == "last")
         key = torch.arange(tokens, device=cumulative.device)
         start, end = cumulative[:-1].long(), cumulative[1:].long()
         if pooled is None:
@@ -104,7 +106,7 @@ class Baskets:
         row_of_key = torch.searchsorted(end, key, right=True)
         valid = torch.ones_like(key, dtype=torch.bool)
         tensors = _geometry(valid, row_of_key, pooled, start, pooling, basket_size, even, sizes)
-        return cls(*tensors, tokens, longest, packed=True)
+        return cls(*tensors, tokens, longest, packed=True, closed=pooling == "last")
 
     @property
     def geometry(self) -> Geometry:
@@ -154,12 +156,32 @@ class Baskets:
         return torch.stack([self.pooled, self.first.clamp(max=self.keys - 1)], dim=-1)
 
     @cached_property
+    def spans(self) -> Tensor:
+        """Of each sequence: the flat position of its first token, its tokens, its content tokens.  # (rows, 3)
+
+        The content is -1 where padding stands between tokens.
+        """
+        content = self.filled.sum(dim=(1, 2))
+        if self.packed:
+            end = torch.cat([self.first[1:], self.first.new_full((1,), self.keys)])
+            return torch.stack([self.first, end - self.first, content], dim=1)
+        start = self.first if self.closed else self.pooled
+        length = (content + 1 + self.present[:, FIRST]) * self.present[:, POOLED]
+        last = torch.where(self.filled, self.slots, 0).amax(dim=(1, 2)) if not self.closed else self.pooled
+        gapless = (last - start + 1 == length) | (content == 0)
+        return torch.stack([start, length, torch.where(gapless, content, -1)], dim=1)
+
+    @cached_property
     def sequences(self) -> list[SequenceTokens]:
         """The tokens of each sequence that has any. Waits for the device."""
         columns = self.keys if self.packed else self.keys // max(len(self.pooled), 1)
         places = torch.arange(self.keys, device=self.slots.device)[self.real]
         lengths = torch.bincount(self.row_of_key[places], minlength=len(self.pooled)).tolist()
-        sizes, has_first, active = self.filled.sum(dim=2).tolist(), self.present[:, FIRST].tolist(), self.active.tolist()
+        sizes, has_first, active = (
+            self.filled.sum(dim=2).tolist(),
+            self.present[:, FIRST].tolist(),
+            self.active.tolist(),
+        )
         found = []
         for number, of_sequence in enumerate(places.split(lengths)):
             if lengths[number]:

@@ -4,7 +4,7 @@ A row keeps what it gives the isolated tokens (the first one, and a special toke
 the rest equally: `soft`, without a self-mass, since a row's own token is content like any other. With `o_j` the attention
 output over basket `j` alone and `m_j` its mass, the row is `isolated part + Σ w_j o_j`, where `w_j` lies between `m_j` and
 the mean of all `m_j` as the strength says. So one attention over each basket is all it takes, and no matrix of attention is
-ever made. 
+ever made. On a CUDA device one fused kernel does it, everywhere else, sequence by sequence, PyTorch.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from evenspan.calibration import Calibration
 from evenspan.core.baskets import CONTENT, FIRST, POOLED, Baskets, SequenceTokens
+from evenspan.core.triton import fuses
 
 _AT_ONCE = 2**22  # numbers that the outputs of all baskets for a block of rows may have
 
@@ -34,6 +35,8 @@ def calibrated_every_row(
 
     Sequences that are too short to be calibrated get what they always get.
     """
+    if fuses(query, key, value):
+        return fused_every_row(query, key, value, baskets, calibration, scale, softcap)
     parts = torch.zeros_like(query.transpose(1, 2), memory_format=torch.contiguous_format)
     for sequence in baskets.sequences:
         strength = calibration.strength if sequence.active else 0.0
@@ -45,6 +48,23 @@ def calibrated_every_row(
             whole = torch.cat(rows, dim=1).transpose(0, 1).to(query.dtype)  # (tokens, heads, head_dim)
             parts[sequence.row][sequence.tokens] = whole
     return parts
+
+
+def fused_every_row(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    baskets: Baskets,
+    calibration: Calibration,
+    scale: float,
+    softcap: float | None,
+) -> Tensor:
+    """The same by the fused kernel."""
+    from evenspan.core.triton.every_row import launch
+
+    cut = calibration.basket_size, calibration.partition == "even"
+    layout = baskets.longest, baskets.packed, baskets.closed
+    return launch(query, key, value, baskets.spans, cut, layout, calibration.strength, scale, softcap)
 
 
 def every_row_masses(
@@ -65,7 +85,9 @@ def every_row_masses(
             torch.cat([masses[..., : sequence.isolated], _shared(masses, sequence, strength)], dim=-1).sum(dim=1)
             for masses, _ in _attended(query, key, value, sequence, scale, softcap)
         )
-        places = [FIRST, POOLED] if sequence.isolated == 2 else [POOLED]  # without a closing token the first is the pooled
+        places = (
+            [FIRST, POOLED] if sequence.isolated == 2 else [POOLED]
+        )  # without a closing token the first is the pooled
         places += range(CONTENT, CONTENT + len(sequence.edges) - 1)
         means[:, sequence.number, places] = total / max(sequence.length, 1)
     return means

@@ -59,9 +59,7 @@ class Prepared:
             chosen = layers.chosen_by(calibration)
         last_layer = pipeline.last_layer(layers)
         around = () if last_layer is None else modules_around(transformer.model, last_layer)
-        calls = CalibratedCalls(
-            calibration, pipeline.pooling_token, chosen, closing_token=pipeline.closing_token
-        )
+        calls = CalibratedCalls(calibration, pipeline.pooling_token, chosen, closing_token=pipeline.closing_token)
         return cls(model, pipeline, layers, Setting(calls, default_task, pipeline.pooling, last_layer, around))
 
     def put(self) -> Setting | None:

@@ -134,9 +134,15 @@ def _self_mass(sides: Sequence[Side], key: str) -> Figure:
     panels = [(side[0], [side]) for side in sides] if apart else [("", sides)]
     top = 100 * max(layer.self_mass[4] for _, _, look in sides for layer in look.layers)
     sentences, rows = [], []
-    title, meaning = "What the pooling token keeps for itself", "Share of its attention that the pooling token gives itself"
+    title, meaning = (
+        "What the pooling token keeps for itself",
+        "Share of its attention that the pooling token gives itself",
+    )
     if sides[0][2].every_row:
-        title, meaning = "What goes to the ends", "Mean share of their attention that tokens give the ones that stand alone"
+        title, meaning = (
+            "What goes to the ends",
+            "Mean share of their attention that tokens give the ones that stand alone",
+        )
     for name, _, look in sides:
         high, last = max(look.layers, key=lambda layer: layer.self_mass[2]), look.layers[-1]
         sentences.append(
