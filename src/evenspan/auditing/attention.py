@@ -30,8 +30,8 @@ class Observer:
     """Adds up what the pooling tokens of many batches look at, layer by layer.
 
     Only layers whose pooling token sees the whole passage are looked at. Plain attention is looked at in the baskets that
-    `cut` makes. In a mean-pooled model all tokens are pooled: what is added up are their means. Raises as `Pipeline.of` does for a model that
-    has no pooling token or no attention that is known.
+    `cut` makes. In a mean-pooled model all tokens are pooled: what is added up are their means. Raises as `Pipeline.of` does
+    for a model that has no pooling token or no attention that is known.
     """
 
     def __init__(self, model: SentenceTransformer, calibration: Calibration | None, cut: Calibration) -> None:

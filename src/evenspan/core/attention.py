@@ -1,8 +1,9 @@
 """The attention function that attached layers run.
 
 It calls the model's own attention for all rows; in a layer that is calibrated it then computes the pooled rows again and
-writes them over. In a mean-pooled model all rows are pooled, and its own attention is not needed there. Which layers those are, and how, travels with the call as the keyword `calibrated_pass`: there is no
-global state, and a call without it is the plain model.
+writes them over. In a mean-pooled model all rows are pooled, and its own attention is not needed there. Which layers those
+are, and how, travels with the call as the keyword `calibrated_pass`: there is no global state, and a call without it is the
+plain model.
 """
 
 from __future__ import annotations
