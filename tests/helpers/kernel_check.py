@@ -59,7 +59,7 @@ EVERY_ROW_SHAPES = [
 
 
 def _numbers_of_numpy() -> None:
-    """numpy 2.4 makes no numbers of arrays with one element any more, which Triton 3.6's interpreter does with bounds of loops."""
+    """numpy 2.4 makes no numbers of arrays with one element any more; Triton 3.6's interpreter does, of bounds of loops."""
     from triton.runtime import interpreter
 
     before = interpreter._patch_lang_tensor

@@ -13,7 +13,7 @@ SCORES = ("usual", "one key", "underflow", "sink")
 
 
 def extreme(scores: str, row: torch.Tensor, key: torch.Tensor, basket_size: int, pick: random.Random) -> None:
-    """Change the keys of a sequence so that a row of queries has extreme scores.  # (heads, head_dim), (groups, keys, head_dim)"""
+    """Change the keys (groups, keys, head_dim) of a sequence so that a row of queries (heads, head_dim) has extreme scores."""
     groups, length, size = key.shape
     direction = row.view(groups, -1, size).mean(dim=1)  # what all heads of a group look for
     unit = direction / direction.norm(dim=-1, keepdim=True)

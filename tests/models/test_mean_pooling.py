@@ -181,7 +181,7 @@ def test_evaluate_and_index(model, tmp_path) -> None:
     with evenspan.calibrated(model, SETTING):
         vectors = model.encode_document(list(corpus.values()))
     with evenspan.open_index(f"parquet:{tmp_path / 'index'}", model=model) as index:
-        for query, vector in zip(queries, vectors, strict=True):
+        for query in queries:
             best = index.search(query.text, k=1)[0]
             similarities = vectors @ model.encode_query(query.text)
             assert best.score == pytest.approx(similarities.max(), abs=1e-4)

@@ -142,4 +142,5 @@ def attention_sentence(attention: Attention) -> str:
     if attention.every_row:
         lead = "In the last layer tokens give those that stand alone at the ends {:.0%} of their attention on average"
     further = f", the last of {len(last.baskets)} {last.baskets[-1]:.1%}" if len(last.baskets) > 1 else ""
-    return f"{lead.format(last.mean_self_mass)}, the first basket of {attention.basket_size} tokens {last.baskets[0]:.1%}{further}."
+    first = f"the first basket of {attention.basket_size} tokens {last.baskets[0]:.1%}"
+    return f"{lead.format(last.mean_self_mass)}, {first}{further}."

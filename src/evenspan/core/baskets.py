@@ -183,7 +183,7 @@ class Baskets:
             self.active.tolist(),
         )
         found = []
-        for number, of_sequence in enumerate(places.split(lengths)):
+        for number, of_sequence in enumerate(places.split(lengths)):  # type: ignore[no-untyped-call]
             if lengths[number]:
                 row, start = divmod(int(of_sequence[0]), columns)
                 tokens: Tensor | slice = slice(start, start + lengths[number])

@@ -45,8 +45,8 @@ class AttentionLayers:
         """Raise a `ValueError` for what a calibration can ask of one pooling token, but not of all tokens."""
         if self.pooling == "mean" and calibration.variant != "soft":
             raise ValueError(
-                f"variant={calibration.variant!r} is not for mean pooling: it says what one pooling token keeps for itself, and "
-                "here every token is pooled and its own mass is content like any other. Use variant='soft'."
+                f"variant={calibration.variant!r} is not for mean pooling: it says what one pooling token keeps for "
+                "itself, and here every token is pooled and its own mass is content like any other. Use variant='soft'."
             )
         if self.pooling == "mean" and calibration.first_token is not None:
             raise ValueError(

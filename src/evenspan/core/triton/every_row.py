@@ -56,18 +56,8 @@ def launch(
     numbers = (cap, float(scale), float(strength), columns, basket_size, heads // key.shape[1])
     for number in range(_chosen.get(key_of_choice, 0) if tiling is None else 0, len(tilings)):
         chosen = tilings[number]
-        constants = (
-            size,
-            block_d,
-            softcap is not None,
-            packed,
-            closed,
-            even,
-            is_tile,
-            strength < 1.0,
-            chosen.rows,
-            chosen.keys,
-        )
+        kind = (size, block_d, softcap is not None, packed, closed, even, is_tile, strength < 1.0)
+        constants = (*kind, chosen.rows, chosen.keys)
         grid = (triton.cdiv(longest, chosen.rows), heads, spans.shape[0])
         options = {"num_warps": chosen.num_warps, "num_stages": chosen.num_stages}
         try:
@@ -195,18 +185,20 @@ def _over_tiles(
     highest = tl.full([BLOCK_M], -float("inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)
     full = content // BLOCK_N
-    for _ in range(0, full):
+    for _ in range(full):
         summit, weight, outputs = _tile(
-            rows, keys, values, BLOCK_N, key_column, value_column, softcap, scale, HEAD, BLOCK_D, CAPPED, False, BLOCK_N
-        )
+            rows, keys, values, BLOCK_N, key_column, value_column, softcap, scale,
+            HEAD, BLOCK_D, CAPPED, MASKED=False, BLOCK_N=BLOCK_N,
+        )  # fmt: skip
         mixed, shared, highest, total = _add(mixed, shared, highest, total, summit, weight, outputs, MIXES)
         keys += BLOCK_N * key_column
         values += BLOCK_N * value_column
     left = content - full * BLOCK_N
     if left > 0:
         summit, weight, outputs = _tile(
-            rows, keys, values, left, key_column, value_column, softcap, scale, HEAD, BLOCK_D, CAPPED, True, BLOCK_N
-        )
+            rows, keys, values, left, key_column, value_column, softcap, scale,
+            HEAD, BLOCK_D, CAPPED, MASKED=True, BLOCK_N=BLOCK_N,
+        )  # fmt: skip
         mixed, shared, highest, total = _add(mixed, shared, highest, total, summit, weight, outputs, MIXES)
     return mixed, shared, highest, total
 
@@ -223,7 +215,7 @@ def _over_baskets(
     highest = tl.full([BLOCK_M], -float("inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)
     end = content * 0
-    for number in range(0, parts):
+    for number in range(parts):
         start = end
         if EVEN:
             end = ((number + 1) * content + parts - 1) // parts
@@ -235,7 +227,7 @@ def _over_baskets(
         for at in range(start, end, BLOCK_N):
             tile_summit, tile_weight, tile_outputs = _tile(
                 rows, keys + at * key_column, values + at * value_column, end - at, key_column, value_column,
-                softcap, scale, HEAD, BLOCK_D, CAPPED, True, BLOCK_N,
+                softcap, scale, HEAD, BLOCK_D, CAPPED, MASKED=True, BLOCK_N=BLOCK_N,
             )  # fmt: skip
             higher = tl.maximum(summit, tile_summit)
             before, now = tl.exp2(summit - higher), tl.exp2(tile_summit - higher)
