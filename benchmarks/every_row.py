@@ -37,17 +37,9 @@ BATCHES = [(8, 2048), (32, 512), (4, 8192)]
 SETTINGS = [Calibration(), Calibration(strength=1.0), Calibration(partition="even")]
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 SMALL = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
-# Rows and keys of a tile, warps, stages. The keys of a tile are a basket where baskets are tiles.
-TILINGS = [(128, 128, 8, 2), (128, 128, 8, 3), (64, 128, 4, 2), (64, 128, 4, 3), (128, 128, 4, 2), (64, 128, 8, 3)]
-SPANNING = [
-    (64, 64, 4, 2),
-    (64, 64, 4, 3),
-    (128, 64, 8, 2),
-    (128, 64, 8, 3),
-    (64, 32, 4, 3),
-    (128, 128, 8, 2),
-    (64, 128, 4, 2),
-]
+# Rows and keys of a tile, keys of the tiles for the rest of a basket, warps, stages.
+TILINGS = [(64, 128, 16, 4, 3), (64, 128, 16, 4, 2), (128, 128, 16, 8, 3)]
+SPANNING = [(64, 128, 32, 4, 3), (64, 128, 32, 4, 2), (128, 128, 32, 8, 3), (64, 128, 64, 4, 3), (64, 64, 64, 4, 3)]
 
 
 class Results:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -22,8 +22,8 @@ from evenspan.calibration import Calibration
 from evenspan.core.baskets import Baskets
 from evenspan.core.every_row import calibrated_every_row, every_row_masses
 from evenspan.core.redistribute import basket_log_masses, calibrated_masses, plan_of, redistribute
-from evenspan.core.rows import plain_rows, pooled_query, pooled_scores, replace_rows
-from evenspan.core.triton import fuses
+from evenspan.core.rows import pooled_query, pooled_scores, replace_rows
+from evenspan.core.verifying import refuse_unknown_scores, verify_every_row, verify_rows
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 # Told of every attached layer: its number, the masses its pooling tokens give their baskets, and the baskets.
@@ -60,11 +60,6 @@ def not_compiled(function: Function) -> Function:
     """
     disable: Callable[[Function], Function] = torch.compiler.disable
     return disable(function)
-
-
-def tolerance(dtype: torch.dtype) -> float:
-    """How far a row computed here may be, relatively, from the model's own before its attention counts as unknown."""
-    return 1e-3 if dtype in (torch.float32, torch.float64) else 5e-2
 
 
 @dataclass
@@ -133,7 +128,7 @@ def _with_pooled_rows(
         with torch.autocast(query.device.type, enabled=False):
             scores = pooled_scores(pooled_query(query, baskets), key, baskets, scale, softcap)
             if verify:
-                _verify(module, output, scores, value, baskets)
+                verify_rows(module, output, scores, value, baskets)
             if recorder is not None:
                 recorder(layer, _masses(scores, baskets, calibration if is_calibrated else None), baskets)
         if weights is not None and shows_weights and is_calibrated:
@@ -167,7 +162,7 @@ def _with_every_row(
     with torch.autocast(query.device.type, enabled=False):
         states = query, key, value, baskets
         if verify:
-            _verify_every_row(module, output, *states, scale, softcap)
+            verify_every_row(module, output, *states, scale, softcap)
         if recorder is not None:
             masses = every_row_masses(*states, calibration if is_calibrated else None, scale, softcap)
             recorder(attachment.layer, masses, baskets)
@@ -177,26 +172,6 @@ def _with_every_row(
                 weights = _every_row_weights(weights, query, key, baskets, calibration, scale, softcap)
             output = calibrated_every_row(*states, calibration, scale, softcap)
     return output, weights
-
-
-def _verify_every_row(
-    module: nn.Module,
-    output: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    baskets: Baskets,
-    scale: float,
-    softcap: float | None,
-) -> None:
-    """`_verify` at both ends of a sequence, near its beginning and in its middle."""
-    if fuses(query, key, value) and bool((baskets.spans[:, 2] < 0).any()):
-        raise ValueError("This attention_mask has gaps between tokens: on a GPU mean pooling needs texts without any.")
-    middle = baskets.slots.shape[1] // 2
-    in_middle = torch.where(baskets.filled[:, middle, 0], baskets.slots[:, middle, 0], baskets.pooled)
-    for places in (*baskets.alone.unbind(dim=1), baskets.slots[:, 0, 0], in_middle):
-        scores = pooled_scores(pooled_query(query, replace(baskets, pooled=places)), key, baskets, scale, softcap)
-        _verify(module, output, scores, value, baskets, places)
 
 
 def _every_row_weights(
@@ -254,43 +229,3 @@ def _replace_weights(weights: Tensor, row_weights: Tensor, baskets: Baskets) -> 
     rows = row_weights.view(heads, batch, keys).transpose(0, 1).to(weights.dtype)
     chosen = torch.where(baskets.active.view(-1, 1, 1), rows, flat[baskets.pooled])
     return flat.index_copy(0, baskets.pooled, chosen).view(batch, queries, heads, keys).transpose(1, 2)
-
-
-def refuse_unknown_scores(key: Tensor, baskets: Baskets, kwargs: dict[str, Any]) -> None:
-    """Raise if an attention call has something in it that the pooled rows are computed without."""
-    for name in ("position_bias", "s_aux"):
-        if kwargs.get(name) is not None:
-            raise RuntimeError(f"This model passes {name!r} to its attention, which evenspan cannot calibrate.")
-    window = kwargs.get("sliding_window")
-    if window is not None and baskets.longest > window:
-        raise RuntimeError(
-            f"A passage of {baskets.longest} tokens is longer than this model's window of {window}: calibration needs a "
-            f"pooling token that sees the whole passage. Set model.max_seq_length to {window} or less."
-        )
-    keys = key.shape[0] * key.shape[2]
-    if keys != baskets.keys:
-        raise RuntimeError(
-            f"A calibrated call has {baskets.keys} tokens but {keys} keys: encode whole passages, "
-            "without a key/value cache from earlier calls."
-        )
-
-
-def _verify(
-    module: nn.Module, output: Tensor, scores: Tensor, value: Tensor, baskets: Baskets, places: Tensor | None = None
-) -> None:
-    """Compare the plain row as computed here with the model's own, so that an attention with something in it that is
-    not known here (a bias, a window, a temperature) is refused instead of calibrated wrongly. The rows are those of the
-    pooling tokens, or at these flat positions.  # (rows,)
-    """
-    places = baskets.pooled if places is None else places
-    plain = plain_rows(scores, value, baskets)
-    expected = output.reshape(-1, *output.shape[2:])[places].float()
-    if not baskets.active.any():
-        return
-    off = (plain - expected)[baskets.active].norm() / expected[baskets.active].norm().clamp(min=1e-12)
-    if not off <= tolerance(output.dtype):
-        raise RuntimeError(
-            f"{type(module).__name__} computes its attention in a way that evenspan does not know: its pooled row is "
-            f"off by {off:.1%} from softmax(q·k)·v. This model cannot be calibrated; use it plain "
-            "(evenspan.restore(model))."
-        )

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from evenspan.core.geometry import Sizes, geometry_of, row_of_key
 from evenspan.core.triton import Geometry, fused_geometry, fuses_geometry
 
 # What a vector is read from: the first token, the last, or the mean of all.
@@ -66,7 +67,7 @@ class Baskets:
         The pooling token is the first or the last valid token, unless `pooled_column` says otherwise.  # (rows,)
         """
         rows, columns = mask.shape
-        sizes = _Sizes.of(columns, basket_size, even)
+        sizes = Sizes.of(columns, basket_size, even)
         if fuses_geometry(mask):
             tensors = fused_geometry(mask, pooled_column, pooling == "last", basket_size, even, *sizes)
             return cls(*tensors, rows * columns, columns, packed=False, closed=pooling == "last")
@@ -76,9 +77,9 @@ class Baskets:
         if pooled_column is None:
             last_column = columns - 1 - valid.flip(1).int().argmax(dim=1)
             pooled_column = first_column if pooling == "cls" else last_column
-        row_of_key = _row_of_key(rows, columns, mask.device)
+        owner = row_of_key(rows, columns, mask.device)
         pooled, first = start + pooled_column, start + first_column
-        tensors = _geometry(valid.flatten(), row_of_key, pooled, first, pooling, basket_size, even, sizes)
+        tensors = geometry_of(valid.flatten(), owner, pooled, first, pooling == "last", basket_size, even, sizes)
         return cls(*tensors, rows * columns, columns, packed=False, closed=pooling == "last")
 
     @classmethod
@@ -94,7 +95,7 @@ class Baskets:
         even: bool = False,
     ) -> Baskets:
         """Baskets of a packed batch from its cumulative lengths, 0 first.  # (rows + 1,)"""
-        sizes = _Sizes.of(longest, basket_size, even)
+        sizes = Sizes.of(longest, basket_size, even)
         if fuses_geometry(cumulative):
             tensors = fused_geometry(cumulative, pooled, pooling == "last", basket_size, even, *sizes)
             return cls(*tensors, tokens, longest, packed=True, closed=pooling == "last")
@@ -103,9 +104,9 @@ class Baskets:
         if pooled is None:
             # A text without tokens may come first or last: it gets another text's position, and is not active.
             pooled = start.clamp(max=tokens - 1) if pooling == "cls" else (end - 1).clamp(min=0)
-        row_of_key = torch.searchsorted(end, key, right=True)
+        owner = torch.searchsorted(end, key, right=True)
         valid = torch.ones_like(key, dtype=torch.bool)
-        tensors = _geometry(valid, row_of_key, pooled, start, pooling, basket_size, even, sizes)
+        tensors = geometry_of(valid, owner, pooled, start, pooling == "last", basket_size, even, sizes)
         return cls(*tensors, tokens, longest, packed=True, closed=pooling == "last")
 
     @property
@@ -118,7 +119,7 @@ class Baskets:
         """The sequence a key belongs to.  # (keys,)"""
         rows = self.pooled.shape[0]
         if not self.packed:
-            return _row_of_key(rows, self.keys // max(rows, 1), self.pooled.device)
+            return row_of_key(rows, self.keys // max(rows, 1), self.pooled.device)
         key = torch.arange(self.keys, device=self.pooled.device)
         return torch.searchsorted(self.first, key, right=True) - 1
 
@@ -231,68 +232,3 @@ class SequenceTokens(NamedTuple):
     edges: list[int]
     isolated: int
     active: bool
-
-
-class _Sizes(NamedTuple):
-    baskets: int
-    slots_each: int
-
-    @classmethod
-    def of(cls, longest: int, basket_size: int, even: bool) -> _Sizes:
-        """How many baskets the longest sequence can have; what no sequence can fill needs no room."""
-        most, largest = -(-(longest - 1) // basket_size), basket_size
-        if even:  # an only basket has less than one and a half times the size
-            most, largest = (2 * (longest - 1) + basket_size) // (2 * basket_size), -(-3 * basket_size // 2)
-        return cls(max(1, most), min(largest, max(longest, 1)))
-
-
-def _row_of_key(rows: int, columns: int, device: torch.device) -> Tensor:
-    return torch.arange(rows, device=device).repeat_interleave(columns, output_size=rows * columns)
-
-
-def _geometry(
-    valid: Tensor,
-    row_of_key: Tensor,
-    pooled: Tensor,
-    first: Tensor,
-    pooling: PoolingToken,
-    basket_size: int,
-    even: bool,
-    sizes: _Sizes,
-) -> Geometry:
-    """The tensors of `Baskets` from what is a token and where the pooling and first tokens stand."""
-    rows, (keys,) = pooled.shape[0], valid.shape
-    key = torch.arange(keys, device=valid.device)
-    is_pooled = key == pooled[row_of_key]
-    is_first = (key == first[row_of_key]) & ~is_pooled & valid & (pooling == "last")
-    content = valid & ~is_pooled & ~is_first
-
-    per_row = torch.zeros(rows, dtype=torch.long, device=valid.device)
-    count = per_row.index_add(0, row_of_key, content.long())
-    before = count.cumsum(0) - count  # content tokens in earlier rows
-    rank = content.long().cumsum(0) - 1 - before[row_of_key]  # place among the row's content
-
-    number = torch.arange(sizes.baskets + 1, device=valid.device)
-    if even:
-        baskets = ((2 * count + basket_size) // (2 * basket_size)).clamp(min=1)
-        starts = -(-number * count.unsqueeze(1) // baskets.unsqueeze(1))
-        basket = rank * baskets[row_of_key] // count.clamp(min=1)[row_of_key]
-        long_enough = baskets > 1
-    else:
-        starts = (number * basket_size).expand(rows, -1)
-        basket = rank // basket_size
-        long_enough = count >= basket_size
-    starts = torch.minimum(starts, count.unsqueeze(1))  # (rows, 1 + baskets)
-    basket = basket.clamp(min=0)  # of keys that are no content, too
-
-    width = sizes.baskets * sizes.slots_each
-    # Keys that are no content are written to one spare slot at the end, which is then dropped.
-    inside = rank - starts[row_of_key, basket]
-    place = torch.where(content, row_of_key * width + basket * sizes.slots_each + inside, rows * width)
-    slots = torch.zeros(rows * width + 1, dtype=torch.long, device=valid.device).scatter(0, place, key)[:-1]
-    slots = slots.view(rows, *sizes)
-    filled = torch.arange(sizes.slots_each, device=valid.device) < starts.diff(dim=1).unsqueeze(2)
-    has_tokens = per_row.index_add(0, row_of_key, valid.long()) > 0
-    has_first = (first != pooled) & has_tokens & (pooling == "last")
-    present = torch.cat([valid[pooled].unsqueeze(1), has_first.unsqueeze(1), filled.any(dim=2)], dim=1)
-    return pooled, first, slots, filled, present, long_enough & valid[pooled]

@@ -23,7 +23,7 @@ _PLAIN_FORWARD = "evenspan_plain_forward"
 class CalibratedCalls:
     """Runs forward calls of one model with one calibration.
 
-    The first calls are verified against the model's own attention (see `attention._verify`); every call is checked to
+    The first calls are verified against the model's own attention (see `verifying`); every call is checked to
     have reached all its layers, so that a model that drops the keyword cannot turn calibration into a silent no-op.
     """
 

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from evenspan.calibration import Calibration
-from evenspan.core.attention import tolerance
 from evenspan.core.baskets import PoolingToken
 from evenspan.core.calls import CalibratedCalls, plain_forward
 from evenspan.core.install import attached
 from evenspan.core.last_layer import looked_into
 from evenspan.core.layers import AttentionLayers
+from evenspan.core.verifying import tolerance
 from evenspan.errors import UnsupportedModelError
 
 _CALIBRATION = Calibration(basket_size=2)

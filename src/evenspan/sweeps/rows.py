@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from evenspan.calibration import Calibration
-from evenspan.core.attention import refuse_unknown_scores
 from evenspan.core.baskets import Baskets
 from evenspan.core.families import family_of
 from evenspan.core.last_layer import pooled_rotation, window_of
 from evenspan.core.redistribute import Plan, basket_log_masses, calibrated_masses, plan, rules_of, spread
 from evenspan.core.rows import pooled_scores, weighted_values
+from evenspan.core.verifying import refuse_unknown_scores
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from evenspan.calibration import Calibration
-from evenspan.core.attention import CalibratedPass, tolerance
+from evenspan.core.attention import CalibratedPass
 from evenspan.core.calls import baskets_of
 from evenspan.core.families import family_of
 from evenspan.core.install import overridden
 from evenspan.core.last_layer import find_layers, looked_into
 from evenspan.core.layers import is_causal
+from evenspan.core.verifying import tolerance
 from evenspan.models.calibrating import calibrated
 from evenspan.models.pipeline import Pipeline
 from evenspan.sweeps.rows import Plans, Setting, advance, cut_of

@@ -2,7 +2,7 @@
 
 A tile gives its basket's own softmax, which the equalised sum takes, and with a common base the plain online softmax takes it
 too: two accumulators and the same two products as flash attention. A basket that is no tile (even ones, sizes that are no
-power of two, more than 128 tokens) has a running softmax of its own over several. A sequence that is too short to be calibrated
+power of two, more than 128 tokens) is part of one, or has a running softmax of its own over several. A sequence that is too short to be calibrated
 has one basket, which gets what it had.
 
 Names in capitals are constants that the kernel is compiled for: head and basket size and the layout, never a length.
@@ -19,6 +19,7 @@ from torch import Tensor
 from evenspan.core.triton.launch import relaunch
 
 _SMALLEST, _LARGEST = 16, 128  # keys of a tile
+_FEW: tl.constexpr = tl.constexpr(3)  # tiles for the rest of a basket
 _chosen: dict[tuple[Any, ...], int] = {}  # the first of several tilings that a device has room for
 
 
@@ -27,6 +28,7 @@ class Tiling(NamedTuple):
 
     rows: int
     keys: int
+    rest: int  # keys of the tiles for what a basket has beyond the first
     num_warps: int
     num_stages: int
 
@@ -48,16 +50,18 @@ def launch(
     (basket_size, even), (longest, packed, closed) = cut, layout
     output = torch.empty(batch, columns, heads, size, dtype=query.dtype, device=query.device)
     is_tile = not even and _SMALLEST <= basket_size <= _LARGEST and basket_size & (basket_size - 1) == 0
+    largest = -(-3 * basket_size // 2) if even else basket_size  # of an only basket
     block_d = max(16, triton.next_power_of_2(size))
-    tilings = (tiling,) if tiling else tilings_for(block_d, basket_size, is_tile, query.element_size())
-    key_of_choice = (query.device, query.dtype, block_d, basket_size, is_tile)
+    tilings = (tiling,) if tiling else tilings_for(block_d, basket_size, even, query.element_size())
+    key_of_choice = (query.device, query.dtype, block_d, basket_size, even)
     strides = (*query.stride()[:3], *key.stride()[:3], *value.stride()[:3], *output.stride()[:3])
     cap = 1.0 if softcap is None else float(softcap)
     numbers = (cap, float(scale), float(strength), columns, basket_size, heads // key.shape[1])
     for number in range(_chosen.get(key_of_choice, 0) if tiling is None else 0, len(tilings)):
         chosen = tilings[number]
         kind = (size, block_d, softcap is not None, packed, closed, even, is_tile, strength < 1.0)
-        constants = (*kind, chosen.rows, chosen.keys)
+        rests = -(-(largest - chosen.keys) // chosen.rest)
+        constants = (*kind, chosen.rows, chosen.keys, chosen.rest, rests)
         grid = (triton.cdiv(longest, chosen.rows), heads, spans.shape[0])
         options = {"num_warps": chosen.num_warps, "num_stages": chosen.num_stages}
         try:
@@ -72,17 +76,20 @@ def launch(
     return output
 
 
-def tilings_for(block_d: int, basket_size: int, is_tile: bool, bytes_each: int) -> tuple[Tiling, ...]:
+def tilings_for(block_d: int, basket_size: int, even: bool, bytes_each: int) -> tuple[Tiling, ...]:
     """Tilings to try, the best first: for heads and baskets of this size, on devices with ever less memory on chip."""
-    keys = basket_size if is_tile else min(64, max(_SMALLEST, triton.next_power_of_2(basket_size)))
-    small = Tiling(16, keys, 4, 1)
+    largest = -(-5 * basket_size // 4) if even else basket_size  # of baskets of which there are several
+    keys = min(_LARGEST, max(_SMALLEST, triton.next_power_of_2(basket_size + 1) // 2))
+    rest = min(keys, max(_SMALLEST, triton.next_power_of_2(max(1, largest - keys))))
     if bytes_each == 4:
-        return Tiling(64 if block_d <= 64 else 32, keys, 4, 2), Tiling(32, keys, 4, 1), small
-    if block_d >= 256:
-        return Tiling(64, keys, 8, 2), Tiling(64, keys, 8, 1), Tiling(32, keys, 4, 1), small
-    if not is_tile:
-        return Tiling(64, keys, 4, 3), Tiling(64, keys, 4, 2), Tiling(32, keys, 4, 1), small
-    return Tiling(128, keys, 8, 3), Tiling(128, keys, 8, 2), Tiling(64, keys, 4, 2), Tiling(32, keys, 4, 1), small
+        sizes = ((64 if block_d <= 64 else 32, 4, 2), (32, 4, 1), (16, 4, 1))
+    elif block_d >= 256:
+        sizes = ((64, 8, 1), (32, 4, 1), (16, 4, 1))
+    elif block_d >= 128:
+        sizes = ((128, 8, 2), (64, 4, 2), (64, 4, 1), (32, 4, 1), (16, 4, 1))
+    else:  # two blocks of 64 rows on a multiprocessor: one computes weights while the other multiplies
+        sizes = ((64, 4, 3), (64, 4, 2), (32, 4, 1), (16, 4, 1))
+    return tuple(Tiling(rows, keys, rest, warps, stages) for rows, warps, stages in sizes)
 
 
 @triton.jit(do_not_specialize=["columns", "basket_size", "heads_per_group"])
@@ -95,6 +102,7 @@ def _every_row(
     softcap, scale, strength, columns, basket_size, heads_per_group,
     HEAD: tl.constexpr, BLOCK_D: tl.constexpr, CAPPED: tl.constexpr, PACKED: tl.constexpr, CLOSED: tl.constexpr,
     EVEN: tl.constexpr, IS_TILE: tl.constexpr, MIXES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_REST: tl.constexpr, RESTS: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(1).to(tl.int64)
     sequence = tl.program_id(2).to(tl.int64)
@@ -139,12 +147,12 @@ def _every_row(
         )  # fmt: skip
     else:
         if EVEN:
-            parts = tl.maximum((2 * content + basket_size) // (2 * basket_size), 1).to(tl.int32)
+            parts = tl.minimum(tl.maximum((2 * content + basket_size) // (2 * basket_size), 1), content).to(tl.int32)
         else:
             parts = ((content + basket_size - 1) // basket_size).to(tl.int32)
         mixed, shared, highest, total = _over_baskets(
             rows, keys + key_column, values + value_column, content, parts, basket_size, key_column, value_column,
-            softcap, scale, HEAD, BLOCK_D, CAPPED, EVEN, MIXES, BLOCK_M, BLOCK_N,
+            softcap, scale, HEAD, BLOCK_D, CAPPED, EVEN, MIXES, BLOCK_M, BLOCK_N, BLOCK_REST, RESTS,
         )  # fmt: skip
 
     # The tokens that stand alone.
@@ -207,9 +215,10 @@ def _over_tiles(
 def _over_baskets(
     rows, keys, values, content, parts, basket_size, key_column, value_column, softcap, scale,
     HEAD: tl.constexpr, BLOCK_D: tl.constexpr, CAPPED: tl.constexpr, EVEN: tl.constexpr, MIXES: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_REST: tl.constexpr,
+    RESTS: tl.constexpr,
 ):  # fmt: skip
-    """The same where a basket takes several tiles, the last of them not in full."""
+    """The same where a basket is a part of a tile, or takes several: a large one, and others for the rest."""
     mixed = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     shared = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     highest = tl.full([BLOCK_M], -float("inf"), dtype=tl.float32)
@@ -221,22 +230,41 @@ def _over_baskets(
             end = ((number + 1) * content + parts - 1) // parts
         else:
             end = tl.minimum(start + basket_size, content).to(tl.int32)
-        summit = tl.full([BLOCK_M], -float("inf"), dtype=tl.float32)
-        weight = tl.zeros([BLOCK_M], dtype=tl.float32)
-        outputs = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
-        for at in range(start, end, BLOCK_N):
-            tile_summit, tile_weight, tile_outputs = _tile(
-                rows, keys + at * key_column, values + at * value_column, end - at, key_column, value_column,
-                softcap, scale, HEAD, BLOCK_D, CAPPED, MASKED=True, BLOCK_N=BLOCK_N,
-            )  # fmt: skip
-            higher = tl.maximum(summit, tile_summit)
-            before, now = tl.exp2(summit - higher), tl.exp2(tile_summit - higher)
-            outputs = outputs * before[:, None] + tile_outputs * now[:, None]
-            weight = weight * before + tile_weight * now
-            summit = higher
-        if start < end:
-            mixed, shared, highest, total = _add(mixed, shared, highest, total, summit, weight, outputs, MIXES)
+        summit, weight, outputs = _tile(
+            rows, keys + start * key_column, values + start * value_column, end - start, key_column, value_column,
+            softcap, scale, HEAD, BLOCK_D, CAPPED, MASKED=True, BLOCK_N=BLOCK_N,
+        )  # fmt: skip
+        if RESTS <= _FEW:  # a loop in the loop would keep the outer one from loading ahead
+            for number_of_rest in tl.static_range(RESTS):
+                at = start + BLOCK_N + number_of_rest * BLOCK_REST
+                if at < end:
+                    summit, weight, outputs = _more(
+                        rows, keys, values, at, end, key_column, value_column, softcap, scale, summit, weight, outputs,
+                        HEAD, BLOCK_D, CAPPED, BLOCK_REST,
+                    )  # fmt: skip
+        else:
+            for at in range(start + BLOCK_N, end, BLOCK_REST):
+                summit, weight, outputs = _more(
+                    rows, keys, values, at, end, key_column, value_column, softcap, scale, summit, weight, outputs,
+                    HEAD, BLOCK_D, CAPPED, BLOCK_REST,
+                )  # fmt: skip
+        mixed, shared, highest, total = _add(mixed, shared, highest, total, summit, weight, outputs, MIXES)
     return mixed, shared, highest, total
+
+
+@triton.jit
+def _more(
+    rows, keys, values, at, end, key_column, value_column, softcap, scale, summit, weight, outputs,
+    HEAD: tl.constexpr, BLOCK_D: tl.constexpr, CAPPED: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """A basket with a further tile."""
+    more_summit, more_weight, more_outputs = _tile(
+        rows, keys + at * key_column, values + at * value_column, end - at, key_column, value_column,
+        softcap, scale, HEAD, BLOCK_D, CAPPED, MASKED=True, BLOCK_N=BLOCK_N,
+    )  # fmt: skip
+    higher = tl.maximum(summit, more_summit)
+    before, now = tl.exp2(summit - higher), tl.exp2(more_summit - higher)
+    return higher, weight * before + more_weight * now, outputs * before[:, None] + more_outputs * now[:, None]
 
 
 @triton.jit
