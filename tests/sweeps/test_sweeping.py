@@ -132,13 +132,16 @@ def test_memory_that_runs_out_halves_the_batch(cls_model, monkeypatch) -> None:
 def test_grids(tmp_path) -> None:
     assert len(set(sweeps.paper_grid())) == 24
     assert len(set(sweeps.ablation_grid())) == 40
+    assert sweeps.read_grid("even") == sweeps.even_grid()
+    assert {(one.partition, one.variant) for one in sweeps.even_grid()} == {("even", "soft")}
+    assert len(set(sweeps.even_grid())) == 16
     assert {one.strength for one in sweeps.ablation_grid()} == {round(0.05 * step, 2) for step in range(1, 21)}
     file = tmp_path / "grid.txt"
     file.write_text("# mine\nsoft,strength=0.3\n\nhard\n", encoding="utf-8")
     assert sweeps.read_grid(file) == [Calibration(strength=0.3), Calibration("hard")]
     file.write_text(json.dumps(["soft", Calibration("uniform").to_dict()]), encoding="utf-8")
     assert sweeps.read_grid(file) == [Calibration(), Calibration("uniform")]
-    with pytest.raises(ValueError, match="'paper', 'ablation', or name a file"):
+    with pytest.raises(ValueError, match="'paper', 'ablation', 'even', or name a file"):
         sweeps.read_grid("papre")
     with pytest.raises(TypeError, match="must hold Calibrations"):
         sweeps.encode(None, [], ["soft"])

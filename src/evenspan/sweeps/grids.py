@@ -40,13 +40,21 @@ def strengths(
     ]
 
 
+def even_grid() -> list[Calibration]:
+    """Even baskets, for chunks and documents of mixed lengths, 16 settings: soft, λ 0.25 to 1, baskets of 64 and 128."""
+    return [setting for size in (64, 128) for setting in strengths(basket_size=size, partition="even")]
+
+
 def read_grid(name: str | Path) -> list[Calibration]:
-    """`"paper"`, `"ablation"`, or a file: one calibration string a line, or a JSON list of strings or settings."""
-    if str(name) in ("paper", "ablation"):
-        return paper_grid() if str(name) == "paper" else ablation_grid()
+    """`"paper"`, `"ablation"`, `"even"`, or a file: one calibration string a line, or a JSON list of strings or settings."""
+    grids = {"paper": paper_grid, "ablation": ablation_grid, "even": even_grid}
+    if str(name) in grids:
+        return grids[str(name)]()
     path, way_out = Path(name), f"write one calibration string a line, such as '{Calibration()}'."
     if not path.is_file():
-        raise ValueError(f"There is no grid called {str(name)!r}: say 'paper', 'ablation', or name a file of settings.")
+        raise ValueError(
+            f"There is no grid called {str(name)!r}: say 'paper', 'ablation', 'even', or name a file of settings."
+        )
     try:
         text = path.read_text(encoding="utf-8-sig")
         lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]

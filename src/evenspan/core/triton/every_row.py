@@ -2,8 +2,8 @@
 
 A tile gives its basket's own softmax, which the equalised sum takes, and with a common base the plain online softmax takes it
 too: two accumulators and the same two products as flash attention. A basket that is no tile (even ones, sizes that are no
-power of two, more than 128 tokens) is part of one, or has a running softmax of its own over several. A sequence that is too short to be calibrated
-has one basket, which gets what it had.
+power of two, more than 128 tokens) is part of one, or has a running softmax of its own over several. A sequence that is too
+short to be calibrated has one basket, which gets what it had.
 
 Names in capitals are constants that the kernel is compiled for: head and basket size and the layout, never a length.
 """
