@@ -149,9 +149,11 @@ class Ways:
         module = calibrated_module(model)
         assert module is not None
         self.inner: Any = module.model
-        self.modules = list(AttentionLayers.of(self.inner, module.setting.calls.pooling).modules)
-        self.chosen = set(module.setting.calls.layers)
-        self.baskets = Baskets.from_mask(inputs["attention_mask"], module.setting.calls.pooling, SETTING.basket_size)
+        assert module.setting is not None
+        calls = module.setting.calls
+        self.modules = list(AttentionLayers.of(self.inner, calls.pooling).modules)
+        self.chosen = set(calls.layers)
+        self.baskets = Baskets.from_mask(inputs["attention_mask"], calls.pooling, SETTING.basket_size)
         self.deviations: list[tuple[float, float]] = []
         self.eager = inputs["input_ids"].shape[1] <= LONGEST_EAGER
 

@@ -33,6 +33,7 @@ def calibrations(draw) -> Calibration:
         basket_size=draw(st.integers(1, 5000)),
         self_mass=draw(fractions) if variant == "hard" else 0.3,
         first_token=draw(st.one_of(st.none(), st.sampled_from(["keep", "equal"]), fractions)),
+        partition=draw(st.sampled_from(["paper", "even"])),
     )
 
 
@@ -56,7 +57,7 @@ def test_string_is_safe_in_file_names(calibration) -> None:
 
 def test_defaults() -> None:
     default = Calibration()
-    assert dataclasses.astuple(default) == ("soft", 0.5, "half", 128, 0.3, None)
+    assert dataclasses.astuple(default) == ("soft", 0.5, "half", 128, 0.3, None, "paper")
     assert str(default) == "soft,strength=0.5,layers=half,basket_size=128"
     assert Calibration.parse("soft") == default
 
@@ -119,6 +120,7 @@ def test_settings_that_differ_have_other_strings(one, other) -> None:
         ({"self_mass": 0.4}, ValueError, "no effect"),
         ({"first_token": "drop"}, ValueError, "'drop'"),
         ({"first_token": -1}, ValueError, "first_token"),
+        ({"partition": "odd"}, ValueError, "paper, even, not 'odd'"),
     ],
 )
 def test_bad_settings_are_refused(settings, error, says) -> None:

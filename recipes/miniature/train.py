@@ -37,7 +37,11 @@ DOCUMENT_TOKENS = (256, 512, 1024, 1024)
 QUERY_TOKENS = 64
 FRONT_LOAD = 4.0  # evidence at relative position p is drawn with weight exp(-4 p)
 CHECKPOINT_EVERY = 200
-DEFAULTS = {"cls": {"steps": 1200, "rate": 6e-4}, "last": {"steps": 1600, "rate": 8e-4}}
+DEFAULTS = {
+    "cls": {"steps": 1200, "rate": 6e-4},
+    "last": {"steps": 1600, "rate": 8e-4},
+    "mean": {"steps": 1200, "rate": 6e-4},
+}
 ADAPTED = re.compile(
     r"encoder\.layer\.\d+\.(attention\.self\.(query|key|value)|attention\.output\.dense|(intermediate|output)\.dense)$"
 )
@@ -141,11 +145,13 @@ def pad(rows: list[list[int]], device: torch.device) -> dict[str, Tensor]:
 
 
 def embed(model: BertModel, inputs: dict[str, Tensor], pooling: str) -> Tensor:
-    states = model(**inputs, use_cache=False).last_hidden_state
+    states, mask = model(**inputs, use_cache=False).last_hidden_state, inputs["attention_mask"]
     if pooling == "cls":
         pooled = states[:, 0]
+    elif pooling == "mean":
+        pooled = (states.float() * mask.unsqueeze(-1)).sum(1) / mask.sum(1, keepdim=True)
     else:
-        pooled = states[torch.arange(len(states), device=states.device), inputs["attention_mask"].sum(1) - 1]
+        pooled = states[torch.arange(len(states), device=states.device), mask.sum(1) - 1]
     return F.normalize(pooled.float(), dim=-1)
 
 
@@ -247,14 +253,14 @@ def resume(path: Path, trained: dict[str, Tensor], optimiser: torch.optim.Optimi
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pooling", choices=["cls", "last"], required=True)
+    parser.add_argument("--pooling", choices=list(DEFAULTS), required=True)
     parser.add_argument(
         "--pairs", type=Path, required=True, help="JSON Lines (.gz): text, pairs [[query, position], …]"
     )
     parser.add_argument("--base", help="folder or hub name of all-MiniLM-L6-v2 (default: of the extra `demo`)")
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--steps", type=int, help="default: 1,200 (cls), 1,600 (last)")
-    parser.add_argument("--rate", type=float, help="default: 6e-4 (cls), 8e-4 (last)")
+    parser.add_argument("--steps", type=int, help="default: 1,200 (cls, mean), 1,600 (last)")
+    parser.add_argument("--rate", type=float, help="default: 6e-4 (cls, mean), 8e-4 (last)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device")
     options = parser.parse_args()

@@ -12,6 +12,7 @@ Variant = Literal["soft", "uniform", "hard"]
 NamedLayers = Literal["half", "last", "all"]
 Layers = NamedLayers | int | float | tuple[int, ...]
 FirstToken = Literal["keep", "equal"] | float | None
+Partition = Literal["paper", "even"]
 
 _DEFAULT_SELF_MASS = 0.3
 
@@ -35,6 +36,9 @@ class Calibration:
         first_token: last-token-pooled models only: whether the first token of the sequence, the attention sink, keeps
             its own mass (`"keep"`, default of soft and hard), gets an equal share (`"equal"`, default of uniform), or
             a fixed mass.
+        partition: `"paper"` cuts a passage every `basket_size` tokens, and what is left over is a basket like the others;
+            `"even"` makes baskets of the same size, of about `basket_size` tokens, and leaves passages of less than one
+            and a half alone: for chunks and for corpora of mixed lengths.
 
     Example:
         >>> str(Calibration(strength=1, layers=1))
@@ -49,10 +53,12 @@ class Calibration:
     basket_size: int = 128
     self_mass: float = _DEFAULT_SELF_MASS
     first_token: FirstToken = None
+    partition: Partition = "paper"
 
     def __post_init__(self) -> None:
-        if self.variant not in get_args(Variant):
-            raise ValueError(f"variant must be one of {', '.join(get_args(Variant))}, not {self.variant!r}.")
+        for name, kind in (("variant", Variant), ("partition", Partition)):
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(f"{name} must be one of {', '.join(get_args(kind))}, not {getattr(self, name)!r}.")
         canonical = {
             "strength": _fraction("strength", self.strength),
             "layers": _canonical_layers(self.layers),
@@ -76,6 +82,8 @@ class Calibration:
             parts.append(f"self_mass={self.self_mass!r}")
         if self.first_token is not None:
             parts.append(f"first_token={self.first_token}")
+        if self.partition != "paper":
+            parts.append(f"partition={self.partition}")
         return ",".join(parts)
 
     @classmethod
@@ -119,6 +127,11 @@ class Calibration:
             )
         layers = values.get("layers", cls.layers)
         return cls(**{**values, "layers": tuple(layers) if isinstance(layers, list) else layers})
+
+    @property
+    def fewest_tokens(self) -> int:
+        """How many content tokens a passage must have not to be left alone: a basket, or two of the even ones."""
+        return self.basket_size if self.partition == "paper" else -(-3 * self.basket_size // 2)
 
     def choose_layers(self, available: Sequence[int], total: int) -> tuple[int, ...]:
         """The layer indices to calibrate, out of the `available` ones of a model with `total` layers."""
@@ -223,4 +236,5 @@ _PARSERS: dict[str, Any] = {
     "basket_size": int,
     "self_mass": float,
     "first_token": _first_token_from_text,
+    "partition": str,
 }

@@ -74,7 +74,9 @@ def method_name(method: str) -> str:
     if calibration is None:
         return tame(method)
     layers = LAYER_NAMES.get(str(calibration.layers), f"layers {calibration.layers}")
-    parts = [f"{calibration.variant} λ {calibration.strength:g}", layers, f"baskets of {calibration.basket_size}"]
+    even = "even " if calibration.partition == "even" else ""
+    baskets = f"{even}baskets of {calibration.basket_size}"
+    parts = [f"{calibration.variant} λ {calibration.strength:g}", layers, baskets]
     parts += [f"self-mass {calibration.self_mass:g}"] if calibration.variant == "hard" else []
     parts += [f"first token {calibration.first_token}"] if calibration.first_token is not None else []
     return tame(", ".join(parts) + bracket + remark)

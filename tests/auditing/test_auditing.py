@@ -34,13 +34,18 @@ def eager_masses(model, text: str, setting: Calibration | None) -> list[tuple[fl
         if setting is None:
             found = inner(**inputs, output_attentions=True).attentions
         else:
-            pooling = "cls" if model[1].pooling_mode == "cls" else "last"
-            with evenspan.calibrated(inner, setting, pooling=pooling):
+            pooling = {"lasttoken": "last"}.get(model[1].pooling_mode, model[1].pooling_mode)
+            closing = True if pooling == "mean" else None
+            with evenspan.calibrated(inner, setting, pooling=pooling, closing_token=closing):
                 found = inner(**inputs, output_attentions=True).attentions
     finally:
         inner.set_attn_implementation(before)
     masses = []
     for weights in found:
+        if model[1].pooling_mode == "mean":  # the mean over all rows, and what the ends get
+            mean = weights[0].mean(dim=(0, 1))
+            masses.append((float(mean[0] + mean[-1]), [float(part.sum()) for part in mean[1:-1].split(16)]))
+            continue
         last = model[1].pooling_mode == "lasttoken"
         row = weights[0, :, -1 if last else 0].mean(dim=0)
         content = row[1:-1] if last else row[1:]
@@ -112,13 +117,13 @@ def test_truncation_is_counted_and_said_first(cls_model) -> None:
 
 
 def test_any_sentence_transformer_can_be_audited(cls_model) -> None:
-    mean = SentenceTransformer(modules=[cls_model[0], Pooling(32, "mean")])
-    found = evenspan.audit(mean, TEXTS, progress=False)
+    highest = SentenceTransformer(modules=[cls_model[0], Pooling(32, "max")])
+    found = evenspan.audit(highest, TEXTS, progress=False)
     assert found.plain.attention is None
-    assert any("Attention was not looked at" in note and "mean" in note for note in found.notes)
+    assert any("Attention was not looked at" in note and "max" in note for note in found.notes)
     assert found.plain.representation is not None
-    with pytest.raises(ValueError, match="pools by 'mean'"):
-        evenspan.audit(mean, TEXTS, SETTING, progress=False)
+    with pytest.raises(ValueError, match="pools by 'max'"):
+        evenspan.audit(highest, TEXTS, SETTING, progress=False)
 
 
 def test_short_texts_have_no_positions(cls_model) -> None:

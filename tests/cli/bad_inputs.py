@@ -58,6 +58,7 @@ CASES: list[tuple[object, ...]] = [
         for setting, part in (
             ("softer", "--calibration: variant must be one of"),
             ("soft,strength=2", "strength must lie in [0, 1], not 2.0"),
+            ("soft,partition=odd", "partition must be one of paper, even, not 'odd'"),
             ("soft,strength=nan", "strength must lie in [0, 1]"),
             ("soft,basket_size=0", "basket_size must be at least 1"),
             ("soft,colour=red", "Cannot read 'colour=red'"),
@@ -135,7 +136,7 @@ CASES: list[tuple[object, ...]] = [
     ("SWEEP --grid 'a\0b'", 2, "An argument holds a NUL character"),
     ("report 'a\0b'", 2, "An argument holds a NUL character"),
     # Names that are none
-    ("DEMO --pooling mean", 2, "--pooling must be cls or last, not 'mean'"),
+    ("DEMO --pooling max", 2, "--pooling must be cls, last or mean, not 'max'"),
     ("DEMO --pooling ''", 2, "--pooling must be cls or last"),
     ("AUDIT --format xml", 2, "--format must be jsonl, csv, tsv, parquet or text, not 'xml'"),
     ("INDEX --format xml", 2, "--format must be jsonl"),
@@ -364,8 +365,8 @@ CASES: list[tuple[object, ...]] = [
     ("inspect a/b/c", 2, "There is no model folder 'a/b/c'"),
     ("inspect nobody/nothing", 2, "Cannot load 'nobody/nothing'"),
     ("inspect nowhere", 2, "nowhere"),
-    ("inspect miniature:first", 2, "two miniatures, 'cls' and 'last'"),
-    ("inspect miniature:", 2, "two miniatures"),
+    ("inspect miniature:first", 2, "three miniatures, 'cls', 'last' and 'mean'"),
+    ("inspect miniature:", 2, "three miniatures"),
     ("inspect 'bad name'", 2, "bad name"),
     ("inspect 'sémantique/modèle'", 2, "sémantique"),
     ("inspect @/corpus.jsonl", 2, "corpus.jsonl"),

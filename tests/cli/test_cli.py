@@ -55,9 +55,9 @@ def test_inspect_json(capsys) -> None:
 
 
 def test_inspect_says_why_not(capsys, tmp_path) -> None:
-    tiny.sentence_transformer("bert-cls", tmp_path / "base", pooling="mean").save_pretrained(str(tmp_path / "model"))
+    tiny.sentence_transformer("bert-cls", tmp_path / "base", pooling="max").save_pretrained(str(tmp_path / "model"))
     assert main(["inspect", str(tmp_path / "model")]) == 1
-    assert "no. This model cannot be calibrated: it pools by 'mean'" in capsys.readouterr().out
+    assert "no. This model cannot be calibrated: it pools by 'max'" in capsys.readouterr().out
 
 
 def test_inspect_shows_a_saved_calibration(capsys, cls_model, tmp_path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import tiny
-from helpers.reference import calibrated_row
+from helpers.reference import calibrated_row, equalised_rows
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
@@ -20,10 +20,11 @@ from evenspan import Calibration
 
 SETTINGS = [
     Calibration("soft", 1.0, "all", 16),
+    Calibration("soft", 0.6, "half", 12, partition="even"),
     Calibration("uniform", 0.5, "half", 32),
-    Calibration("hard", 0.7, "last", 8),
+    Calibration("hard", 0.7, "last", 8, partition="even"),
 ]
-EXPLICIT = {"variant", "strength", "basket_size", "self_mass", "first_token"}
+EXPLICIT = {"variant", "strength", "basket_size", "self_mass", "first_token", "partition"}
 
 
 def reference_vectors(
@@ -45,7 +46,13 @@ def reference_vectors(
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
         weights = torch.softmax(scores + attention_mask.double(), dim=-1)
-        if layer in chosen:
+        if layer in chosen and pooling == "mean":
+            for row, places in enumerate(columns):
+                here = slice(places[0], places[-1] + 1)
+                plain = weights[row, :, here, here].numpy()
+                edited = equalised_rows(plain, setting.strength, setting.basket_size, setting.partition)
+                weights[row, :, here, here] = torch.from_numpy(edited)
+        elif layer in chosen:
             arguments = {name: getattr(setting, name) for name in EXPLICIT}
             for row, places in enumerate(columns):
                 inside = {place: index for index, place in enumerate(places)}
@@ -67,12 +74,16 @@ def reference_vectors(
     finally:
         model.set_attn_implementation(before)
     vectors = states[range(len(pooled)), pooled]
+    if pooling == "mean":
+        vectors = torch.stack([of_row[places].mean(dim=0) for of_row, places in zip(states, columns, strict=True)])
     return torch.nn.functional.normalize(vectors, dim=-1).numpy()
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 @pytest.mark.parametrize("architecture", tiny.ARCHITECTURES, ids=str)
 def test_agrees_with_eager_reference(architecture, setting, tmp_path) -> None:
+    if not architecture.takes(setting):
+        pytest.skip("not for mean pooling")
     model = tiny.sentence_transformer(architecture, tmp_path)
     texts = tiny.TEXTS
     plain = model.encode_document(texts)
@@ -85,8 +96,9 @@ def test_agrees_with_eager_reference(architecture, setting, tmp_path) -> None:
     vectors = model.encode_document(texts, batch_size=len(texts))
     np.testing.assert_allclose(vectors, expected, atol=2e-5, rtol=0)
 
-    lengths = features["attention_mask"].sum(dim=1) - (2 if architecture.pooling == "lasttoken" else 1)
-    long, short = (lengths > setting.basket_size).numpy(), (lengths < setting.basket_size).numpy()
+    lengths = features["attention_mask"].sum(dim=1) - (1 if architecture.pooling == "cls" else 2)
+    least = setting.basket_size * (1.0 if setting.partition == "paper" else 1.5)
+    long, short = (lengths > least).numpy(), (lengths < least).numpy()
     assert long.any()
     assert short.any()
     assert (np.abs(vectors - plain).max(axis=1)[long] > 1e-4).all(), "calibration must change long texts"
@@ -102,7 +114,7 @@ def test_agrees_with_eager_reference(architecture, setting, tmp_path) -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["xlm-roberta-cls", "qwen3-lasttoken"])
+@pytest.mark.parametrize("name", ["xlm-roberta-cls", "qwen3-lasttoken", "xlm-roberta-mean"])
 def test_attention_implementations_and_dtypes(name, dtype, attention, tmp_path) -> None:
     """The vectors do not depend on the attention of the other rows beyond the dtype's own noise."""
     model = tiny.sentence_transformer(name, tmp_path)

@@ -36,6 +36,37 @@ def test_padded(pooling, row, pooled, expected) -> None:
     assert baskets.active.tolist() == [True]
 
 
+EVEN = [
+    ("cls", "11111100", [0, 2, 2, 2, 3, 3, 5, 5], True),  # five content tokens, three and two
+    ("cls", "00111111", [5, 5, 0, 2, 2, 2, 3, 3], True),
+    ("cls", "11111000", [0, 2, 2, 2, 2, 5, 5, 5], False),  # an only basket is left alone
+    ("last", "11111110", [1, 2, 2, 2, 3, 3, 0, 4], True),
+    ("last", "01111110", [4, 1, 2, 2, 2, 2, 0, 4], False),
+]
+
+
+@pytest.mark.parametrize(("pooling", "row", "expected", "active"), EVEN)
+def test_even_baskets(pooling, row, expected, active) -> None:
+    baskets = Baskets.from_mask(mask(row), pooling, 3, even=True)
+    padding = 2 + baskets.slots.shape[1]
+    assert basket_numbers(baskets, 0) == [padding if number > 3 else number for number in expected]
+    assert baskets.active.tolist() == [active]
+
+
+@pytest.mark.parametrize("basket_size", [1, 2, 5, 16])
+def test_even_baskets_differ_by_one_at_most(basket_size) -> None:
+    lengths = list(range(1, 90))
+    cumulative = torch.tensor([0, *lengths]).cumsum(0)
+    baskets = Baskets.from_lengths(cumulative, sum(lengths), 89, "cls", basket_size, even=True)
+    sizes = baskets.filled.sum(dim=2)
+    for length, of_row, active in zip(lengths, sizes.tolist(), baskets.active.tolist(), strict=True):
+        there = [size for size in of_row if size]
+        assert sum(there) == length - 1
+        assert len(there) == min(length - 1, max(1, (2 * (length - 1) + basket_size) // (2 * basket_size)))
+        assert not there or max(there) - min(there) <= 1
+        assert active == (len(there) > 1)
+
+
 def test_packed_rows_are_the_padded_ones_without_padding() -> None:
     lengths = [5, 1, 7, 2, 3]
     cumulative = torch.tensor([0, 5, 6, 13, 15, 18], dtype=torch.int32)

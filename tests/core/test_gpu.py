@@ -9,6 +9,7 @@ from helpers import calls, tiny
 
 import evenspan
 from evenspan import Calibration
+from evenspan.core import every_row
 from evenspan.core.calls import baskets_of
 from evenspan.core.rows import fused_rows, replace_rows
 from evenspan.encoding import Encoder
@@ -45,6 +46,19 @@ def test_kernels_agree_with_the_cpu(model, monkeypatch) -> None:
     torch.testing.assert_close(vectors.cpu(), expected, atol=2e-5, rtol=0)
 
 
+@pytest.mark.parametrize("partition", ["paper", "even"])
+@pytest.mark.parametrize("name", ["xlm-roberta-mean", "nomic_bert-mean", "gemma3-mean"])
+def test_every_row_agrees_with_the_cpu(name, partition, tmp_path, monkeypatch) -> None:
+    model = tiny.sentence_transformer(name, tmp_path)
+    evenspan.calibrate(model, Calibration(strength=0.7, basket_size=16, partition=partition))
+    expected = model.encode_document(tiny.TEXTS, batch_size=7, convert_to_tensor=True)
+    calls, fused = [], every_row.fused_every_row
+    monkeypatch.setattr(every_row, "fused_every_row", lambda *args: calls.append(1) or fused(*args))
+    vectors = model.cuda().encode_document(tiny.TEXTS, batch_size=7, convert_to_tensor=True)
+    assert calls, "the fused kernel was not used"
+    torch.testing.assert_close(vectors.cpu(), expected, atol=5e-5, rtol=0)
+
+
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_nothing_waits_for_the_device(model) -> None:
     inputs = features(model.cuda())
@@ -56,7 +70,7 @@ def test_nothing_waits_for_the_device(model) -> None:
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")  # whatever waits raises
     try:
-        geometry = baskets_of(ids, transformer.setting.calls.pooling, SETTING.basket_size)
+        geometry = baskets_of(ids, transformer.setting.calls.pooling, SETTING)
         query, key = torch.randn(2, *mask.shape, 4, 8, device="cuda").transpose(2, 3)
         plain = query.transpose(1, 2).contiguous()
         output = replace_rows(plain, query, key, key, geometry, SETTING, 0.3)

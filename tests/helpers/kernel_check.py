@@ -1,4 +1,5 @@
-"""Run by `test_kernels`: the fused rows against the PyTorch rows over layouts, head groups, sizes, dtypes and settings.
+"""Run by `test_kernels`: the fused rows, one or all of them, against the PyTorch rows over layouts, head groups, sizes, dtypes
+and settings.
 
 TRITON_INTERPRET=1 python tests/helpers/kernel_check.py
 """
@@ -9,11 +10,15 @@ import itertools
 import random
 import sys
 import warnings
+from typing import Any
 
 import torch
+from layouts import LAYOUTS, layout_of
 
 from evenspan import Calibration
 from evenspan.core.baskets import Baskets
+from evenspan.core.calls import baskets_of
+from evenspan.core.every_row import calibrated_every_row, fused_every_row
 from evenspan.core.rows import calibrated_rows, fused_rows, pooled_query
 from evenspan.core.triton.geometry import launch as geometry
 
@@ -39,13 +44,40 @@ SHAPES = [
 ]
 
 
-def batch(lengths: list[int], layout: str, pooling: str, basket_size: int) -> Baskets:
+# The same for all rows: baskets that are tiles and others.
+EVERY_ROW_SHAPES = [
+    (16, 32, 1, 1),
+    (32, 64, 2, 2),
+    (24, 16, 1, 3),
+    (64, 40, 1, 1),
+    (128, 64, 1, 1),
+    (5, 32, 2, 1),
+    (140, 32, 1, 1),
+    (32, 256, 1, 1),
+    (256, 128, 1, 2),
+]
+
+
+def _numbers_of_numpy() -> None:
+    """numpy 2.4 makes no numbers of arrays with one element any more; Triton 3.6's interpreter does, of bounds of loops."""
+    from triton.runtime import interpreter
+
+    before = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        before(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patched
+
+
+def batch(lengths: list[int], layout: str, pooling: str, basket_size: int, even: bool) -> Baskets:
     longest = max(lengths)
     if layout == "packed":
         cumulative = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
-        return Baskets.from_lengths(cumulative, sum(lengths), longest, pooling, basket_size)
+        return Baskets.from_lengths(cumulative, sum(lengths), longest, pooling, basket_size, even=even)
     mask, inside = padded(lengths, longest, layout, pooling)
-    return Baskets.from_mask(mask, pooling, basket_size, inside)
+    return Baskets.from_mask(mask, pooling, basket_size, inside, even=even)
 
 
 def padded(lengths: list[int], longest: int, layout: str, pooling: str) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -67,8 +99,9 @@ def check(number: int, layout: str, pooling: str, dtype: torch.dtype) -> None:
     lengths = [2 * basket_size + pick.randint(3, basket_size + 3), pick.randint(1, basket_size), basket_size + 2]
     if layout == "packed":
         lengths.insert(number % 4, 0)  # a text without tokens, anywhere
-    baskets = batch(lengths, layout, pooling, basket_size).to(DEVICE)
-    check_geometry(baskets, lengths, layout, pooling, basket_size, number)
+    even = pick.random() < 0.5
+    baskets = batch(lengths, layout, pooling, basket_size, even).to(DEVICE)
+    check_geometry(baskets, lengths, layout, pooling, (basket_size, even), number)
     rows, columns = (1, sum(lengths)) if layout == "packed" else (len(lengths), max(lengths))
     heads = groups * repeat
     # Laid out as projections leave them: tokens before heads.
@@ -97,7 +130,7 @@ def check(number: int, layout: str, pooling: str, dtype: torch.dtype) -> None:
 
 
 def check_geometry(
-    expected: Baskets, lengths: list[int], layout: str, pooling: str, basket_size: int, number: int
+    expected: Baskets, lengths: list[int], layout: str, pooling: str, cut: tuple[int, bool], number: int
 ) -> None:
     """The fused geometry is the PyTorch geometry, in every tensor."""
     given = None
@@ -106,7 +139,7 @@ def check_geometry(
     else:
         tokens, given = padded(lengths, max(lengths), layout, pooling)
     given = None if given is None else given.to(DEVICE)
-    got = geometry(tokens.to(DEVICE), given, pooling == "last", basket_size, *expected.slots.shape[1:])
+    got = geometry(tokens.to(DEVICE), given, pooling == "last", *cut, *expected.slots.shape[1:])
     for name, tensor in zip(("pooled", "first", "slots", "filled", "present", "active"), got, strict=True):
         assert torch.equal(tensor, getattr(expected, name)), f"{name} of case {number}: {tensor} {expected}"
 
@@ -117,6 +150,42 @@ def reference(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *argu
     return calibrated_rows(query.cpu(), key.cpu(), value.cpu(), baskets.to("cpu"), *rest).to(DEVICE)
 
 
+def check_every_row(number: int, layout: str, dtype: torch.dtype) -> None:
+    """All rows of a mean-pooled model by the fused kernel are those of the PyTorch path."""
+    pick = random.Random(number)
+    torch.manual_seed(number)
+    basket_size, size, groups, repeat = EVERY_ROW_SHAPES[number % len(EVERY_ROW_SHAPES)]
+    lengths = [2 * basket_size + pick.randint(3, basket_size + 3), pick.randint(1, basket_size), basket_size + 2, 1]
+    if layout == "packed":
+        lengths.insert(number % 4, 0)
+    partition, closing = pick.choice(["paper", "even"]), pick.random() < 0.5
+    setting = Calibration(strength=pick.choice([0.05, 0.5, 1.0]), basket_size=basket_size, partition=partition)
+    baskets = baskets_of(layout_of(lengths, layout), "last" if closing else "cls", setting)
+    rows, columns = (1, sum(lengths)) if layout == "packed" else (len(lengths), max(lengths))
+    states = [
+        (3 * torch.randn(rows, columns, count, size)).to(dtype).transpose(1, 2)
+        for count in (groups * repeat, groups, groups)
+    ]
+    arguments = (setting, size**-0.5, 15.0 if number % 3 == 0 else None)
+    expected = calibrated_every_row(*states, baskets, *arguments)
+    got = fused_every_row(*(state.to(DEVICE) for state in states), baskets.to(DEVICE), *arguments).cpu()
+    assert got.isfinite().all(), "nor may padding be anything that spreads"
+    real = baskets.real.view(rows, columns)
+    compare(got[real], expected[real], f"every row of case {number}: {layout} {dtype} {setting}, closing {closing}")
+
+
+def check_gaps() -> None:
+    """Padding between tokens is nothing that the fused kernel knows: it says so by what is no number."""
+    mask = torch.ones(2, 40, dtype=torch.long)
+    mask[1, 7] = 0
+    setting = Calibration(basket_size=16)
+    baskets = baskets_of({"input_ids": mask, "attention_mask": mask}, "last", setting).to(DEVICE)
+    query, key, value = torch.randn(3, 2, 1, 40, 16, device=DEVICE)
+    got = fused_every_row(query, key, value, baskets, setting, 0.3, None)
+    assert got[0].isfinite().all()
+    assert got[1].isnan().all()
+
+
 def compare(got: torch.Tensor, expected: torch.Tensor, name: str) -> None:
     off = (got.float() - expected.float()).abs().max() / expected.float().abs().max()
     assert got.dtype == expected.dtype
@@ -124,11 +193,19 @@ def compare(got: torch.Tensor, expected: torch.Tensor, name: str) -> None:
 
 
 def main() -> None:
+    if DEVICE == "cpu":
+        _numbers_of_numpy()
     grid = list(itertools.product(("right", "left", "packed"), ("cls", "last"), LIMITS))
     cases = [(number, *grid[number % len(grid)]) for number in range(2 * len(grid) - 1)]
     for case in cases:
         check(*case)
-    sys.stdout.write(f"{len(cases)} cases agree on {DEVICE}\n")
+    # The interpreter multiplies no bfloat16 matrices.
+    dtypes = list(LIMITS) if DEVICE == "cuda" else [torch.float32, torch.float16]
+    grid = list(itertools.product(LAYOUTS, dtypes, range(len(EVERY_ROW_SHAPES) if DEVICE == "cuda" else 4)))
+    for number, (layout, dtype, _) in enumerate(grid):
+        check_every_row(number, layout, dtype)
+    check_gaps()
+    sys.stdout.write(f"{len(cases) + len(grid)} cases agree on {DEVICE}\n")
 
 
 if __name__ == "__main__":

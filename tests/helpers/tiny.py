@@ -19,6 +19,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
+from evenspan import Calibration
+
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 WORDS = 100
 SIZES: dict[str, Any] = {
@@ -49,6 +51,10 @@ class Architecture:
 
     def __str__(self) -> str:
         return f"{self.name}-{self.pooling}"
+
+    def takes(self, setting: Calibration) -> bool:
+        """Whether a setting is one for this pooling."""
+        return self.pooling != "mean" or (setting.variant == "soft" and setting.first_token is None)
 
     def build(self) -> torch.nn.Module:
         if not hasattr(transformers, f"{self.config_class}"):
@@ -122,6 +128,22 @@ ARCHITECTURES = [
         layer_types=MIXED,
         sliding_window=16,  # which its full layers have noted too
         **DECODER,
+    ),
+    row("bert", "BertConfig", "mean"),
+    row("xlm-roberta", "XLMRobertaConfig", "mean"),
+    row("nomic_bert", "NomicBertConfig", "mean"),
+    row("modernbert", "ModernBertConfig", "mean", full=(1, 3), layer_types=MIXED, local_attention=32),
+    row(
+        "gemma3",  # the shape of EmbeddingGemma
+        "Gemma3TextConfig",
+        "mean",
+        full=(1, 3),
+        layer_types=MIXED,
+        sliding_window=16,
+        use_bidirectional_attention=True,
+        query_pre_attn_scalar=256,
+        num_key_value_heads=1,
+        head_dim=256,
     ),
 ]
 

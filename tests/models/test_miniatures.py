@@ -21,13 +21,13 @@ from evenspan.models import miniatures
 RECIPES = ROOT / "recipes" / "miniature"
 
 
-@pytest.fixture(scope="module", params=["cls", "last"])
+@pytest.fixture(scope="module", params=["cls", "last", "mean"])
 def model(request):
     return evenspan.miniature(request.param, device="cpu")
 
 
 def test_miniatures_are_small_and_long() -> None:
-    for pooling in ("cls", "last"):
+    for pooling in ("cls", "last", "mean"):
         file = Path(miniatures.__file__).parent / f"{pooling}.safetensors"
         assert file.stat().st_size < 3_000_000
 
@@ -48,7 +48,7 @@ def test_the_command_line_knows_them_by_name(capsys) -> None:
     assert main(["inspect", "miniature:last"]) == 0
     assert "the last token (causal attention)" in capsys.readouterr().out
     assert main(["inspect", "miniature:first"]) == 2
-    assert "two miniatures, 'cls' and 'last'" in capsys.readouterr().err
+    assert "three miniatures, 'cls', 'last' and 'mean'" in capsys.readouterr().err
 
 
 def test_another_base_is_refused(tmp_path, monkeypatch) -> None:

@@ -33,17 +33,24 @@ def refused(model: object, says: str, error: type[Exception] = ValueError, setti
         assert not any("_evenspan" in name for module in model.modules() for name in vars(module))
 
 
-@pytest.mark.parametrize("mode", ["mean", "max", "weightedmean", ("cls", "mean"), ("cls", "lasttoken")])
-def test_pooling_from_more_than_one_token(mode, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("max", "differs from dimension to dimension"),
+        (("cls", "mean"), "calibrated in another way"),
+        (("cls", "lasttoken"), "calibrated in another way"),
+    ],
+)
+def test_pooling_in_ways_that_have_no_calibration(mode, why, tmp_path) -> None:
     model = tiny.sentence_transformer("bert-cls", tmp_path, pooling=mode)
     before = model.encode(TEXTS)
-    refused(model, "trained with 'cls' or 'lasttoken' pooling")
+    refused(model, f"{why}.*trained with one of these: cls, lasttoken, mean")
     assert (model.encode_document(TEXTS) == before).all()
 
 
 def test_the_error_can_be_told_from_others(tmp_path) -> None:
-    mean = tiny.sentence_transformer("bert-cls", tmp_path, pooling="mean")
-    refused(mean, "pools by 'mean'", evenspan.UnsupportedModelError)
+    highest = tiny.sentence_transformer("bert-cls", tmp_path, pooling="max")
+    refused(highest, "pools by 'max'", evenspan.UnsupportedModelError)
     with pytest.raises(evenspan.UnsupportedModelError, match="does not run on"):
         AttentionLayers.of(transformers.MPNetModel(transformers.MPNetConfig(**tiny.SIZES)), "cls")
     assert issubclass(evenspan.UnsupportedModelError, ValueError)
@@ -52,6 +59,11 @@ def test_the_error_can_be_told_from_others(tmp_path) -> None:
 def test_no_pooling(tmp_path) -> None:
     tiny.sentence_transformer("bert-cls", tmp_path)
     refused(SentenceTransformer(modules=[Transformer(str(tmp_path))], device="cpu"), "no Pooling module")
+
+
+@pytest.mark.parametrize("mode", ["mean", "weightedmean"])
+def test_mean_pooling_of_a_causal_model(mode, tmp_path) -> None:
+    refused(tiny.sentence_transformer("llama-lasttoken", tmp_path, pooling=mode), "would have baskets of its own")
 
 
 def test_first_token_pooling_of_a_causal_model(tmp_path) -> None:
@@ -183,11 +195,11 @@ def test_wrong_arguments(cls_model) -> None:
         evenspan.calibrate(cls_model, default_task="query")
     with pytest.raises(TypeError, match=r"evenspan.load"):
         evenspan.calibrate("BAAI/bge-m3")
-    with pytest.raises(TypeError, match="pooling='cls' or 'last'"):
+    with pytest.raises(TypeError, match="pooling='cls', 'last' or 'mean'"):
         evenspan.calibrate(cls_model[0].auto_model)
     with pytest.raises(ValueError, match="not None"), evenspan.calibrated(cls_model[0].auto_model):
         pass
-    with pytest.raises(ValueError, match="leave `pooling` out"), evenspan.calibrated(cls_model, pooling="cls"):
+    with pytest.raises(ValueError, match="leave `pooling` and"), evenspan.calibrated(cls_model, pooling="cls"):
         pass
     with pytest.raises(TypeError, match="Expected a SentenceTransformer"):
         evenspan.restore(cls_model[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,18 +29,21 @@ Masses = dict[int, NDArray[np.float32]]  # of each layer  # (heads, rows, 2 + ba
 class Observer:
     """Adds up what the pooling tokens of many batches look at, layer by layer.
 
-    Only layers whose pooling token sees the whole passage are looked at. Raises as `Pipeline.of` does for a model that
-    has no pooling token or no attention that is known.
+    Only layers whose pooling token sees the whole passage are looked at. Plain attention is looked at in the baskets that
+    `cut` makes. In a mean-pooled model all tokens are pooled: what is added up are their means. Raises as `Pipeline.of` does
+    for a model that has no pooling token or no attention that is known.
     """
 
-    def __init__(self, model: SentenceTransformer, calibration: Calibration | None, basket_size: int) -> None:
+    def __init__(self, model: SentenceTransformer, calibration: Calibration | None, cut: Calibration) -> None:
         self.pipeline = Pipeline.of(model)
         self.layers = self.pipeline.layers()
         self.calls = CalibratedCalls(
-            calibration or Calibration(strength=0.0, basket_size=basket_size),
+            calibration or replace(cut, strength=0.0),
             self.pipeline.pooling_token,
             () if calibration is None else self.layers.chosen_by(calibration),
+            closing_token=self.pipeline.closing_token,
         )
+        self.every_row = self.pipeline.pooling_token == "mean"
         self._attempt: list[tuple[Masses, NDArray[np.bool_]]] = []
         self._self_masses: dict[int, list[NDArray[np.float32]]] = {layer: [] for layer in self.layers.full}
         self._sums: NDArray[np.float64] = np.zeros((len(self.layers.full), 0))  # (layers, 2 + baskets)
@@ -79,7 +83,8 @@ class Observer:
         means = np.stack([masses[layer].mean(axis=0) for layer in self.layers.full])  # (layers, rows, 2 + baskets)
         real = present[:, POOLED] & np.isfinite(means).all(axis=(0, 2))
         for layer, parts in self._self_masses.items():
-            parts.append(masses[layer][:, real, POOLED].ravel())
+            own = masses[layer][:, real, POOLED]
+            parts.append((own + masses[layer][:, real, FIRST] if self.every_row else own).ravel())
         self._sums = _sum(self._sums, (means[:, real] * present[real]).sum(axis=1))
         self._documents = _sum(self._documents, present[real].sum(axis=0))
 
@@ -101,7 +106,8 @@ class Observer:
                     baskets=tuple((sums[CONTENT : CONTENT + documents.size] / documents).tolist()),
                 )
             )
-        return Attention(self.calls.calibration.basket_size, tuple(documents.tolist()), tuple(layers))
+        size = self.calls.calibration.basket_size
+        return Attention(size, tuple(documents.tolist()), tuple(layers), self.every_row)
 
 
 def _sum(*parts: NDArray[Any]) -> NDArray[Any]:

@@ -118,12 +118,12 @@ def _with_segments(documents: Sequence[MeasuredDocument], segments: int, notes: 
 
 def _looks(passes: Passes, calibration: Calibration | None, notes: list[str]) -> list[Look]:
     """What the plain model shows, and with a calibration what it shows then."""
-    size = (calibration or Calibration()).basket_size
-    plain = passes.look(None, notes, size)
+    cut = calibration or Calibration()
+    plain = passes.look(None, notes, cut)
     if calibration is None:
         return [plain]
     # At strength 0 that is the plain model, and rounding in a second pass would look like a change.
-    return [plain, passes.look(calibration, notes, size) if calibration.strength > 0 else plain]
+    return [plain, passes.look(calibration, notes, cut) if calibration.strength > 0 else plain]
 
 
 def _views(

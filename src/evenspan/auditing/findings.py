@@ -114,9 +114,10 @@ def _why_unchanged(audit: AuditFigures) -> str:
     longest = min(audit.truncation.longest, audit.truncation.room)
     if calibration is not None and calibration.strength == 0:
         return " At strength 0 a model is left as it is."
-    if calibration is not None and longest < calibration.basket_size:
+    if calibration is not None and longest < calibration.fewest_tokens:
+        least = "a basket of" if calibration.partition == "paper" else "one and a half baskets of"
         return (
-            f" No document has more than {count(longest)} tokens that are read, and one that is shorter than a basket of "
+            f" No document has more than {count(longest)} tokens that are read, and one that is shorter than {least} "
             f"{calibration.basket_size} is left alone."
         )
     return ""
@@ -135,10 +136,11 @@ def position_table(plain: Representation, calibrated: Representation | None) -> 
 
 
 def attention_sentence(attention: Attention) -> str:
-    """Where the pooling token looks in its last layer."""
+    """Where the pooling token, or the mean of all tokens, looks in the last layer."""
     last = attention.layers[-1]
+    lead = "In its last layer the pooling token gives itself {:.0%} of its attention"
+    if attention.every_row:
+        lead = "In the last layer tokens give those that stand alone at the ends {:.0%} of their attention on average"
     further = f", the last of {len(last.baskets)} {last.baskets[-1]:.1%}" if len(last.baskets) > 1 else ""
-    return (
-        f"In its last layer the pooling token gives itself {last.mean_self_mass:.0%} of its attention, the first basket of "
-        f"{attention.basket_size} tokens {last.baskets[0]:.1%}{further}."
-    )
+    first = f"the first basket of {attention.basket_size} tokens {last.baskets[0]:.1%}"
+    return f"{lead.format(last.mean_self_mass)}, {first}{further}."

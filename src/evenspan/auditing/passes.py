@@ -42,15 +42,15 @@ class Passes:
             vectors = self.encoder.encode(texts, bar=bar)
         return vectors.reshape(len(self.cut), -1, vectors.shape[-1])
 
-    def look(self, calibration: Calibration | None, notes: list[str], basket_size: int) -> Look:
-        """Encode the documents, their segments in all the orders, under a calibration or plain.
+    def look(self, calibration: Calibration | None, notes: list[str], cut: Calibration) -> Look:
+        """Encode the documents, their segments in all the orders, under a calibration or plain, in the baskets of `cut`.
 
         Returns what their pooling tokens look at, and the similarity of the segment at each position with the whole, NaN
         for a document whose vectors are not finite.
         """
         segments, model, observer = self.segments, self.encoder.model, None
         try:
-            observer = Observer(model, calibration, basket_size)
+            observer = Observer(model, calibration, cut)
         except (TypeError, UnsupportedModelError) as error:
             notes.append(f"Attention was not looked at. {error}")
         texts = [document.text for document in self.documents]

@@ -44,9 +44,11 @@ class LayerAttention:
 
     layer: int  # its number, from 0
     calibrated: bool
-    self_mass: tuple[float, ...]  # what the pooling token gives itself: 5th, 25th, 50th, 75th and 95th percentile
+    # What the pooling token gives itself, in a mean-pooled model what tokens give those that stand alone: 5th, 25th, 50th,
+    # 75th and 95th percentile.
+    self_mass: tuple[float, ...]
     mean_self_mass: float
-    first_mass: float | None  # the mean mass of an isolated first token (last-token pooling only)
+    first_mass: float | None  # the mean mass of an isolated first token, if there is another one that stands alone
     baskets: tuple[float, ...]  # the mean mass of each basket, over the documents that have it
 
     def __post_init__(self) -> None:
@@ -61,6 +63,7 @@ class Attention:
     basket_size: int  # in tokens
     basket_documents: tuple[int, ...]  # how many documents have each basket
     layers: tuple[LayerAttention, ...]
+    every_row: bool = False  # whether these are means over all tokens of a document, in a mean-pooled model
 
     def __post_init__(self) -> None:
         if self.basket_size < 1 or not self.layers or not self.basket_documents:

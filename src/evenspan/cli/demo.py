@@ -28,7 +28,9 @@ def _image(words: str) -> Path:
 
 def demo(
     *,
-    pooling: Annotated[Any, choice("A miniature that pools the first token, or the last.", "cls|last")] = "cls",
+    pooling: Annotated[
+        Any, choice("A miniature that pools the first token, the last, or all.", "cls|last|mean")
+    ] = "cls",
     calibration: OneCalibration = Calibration(),
     documents: Annotated[int, number("How many documents are generated.", 3)] = 36,
     tokens: Annotated[int, number("About how many tokens a document has.", 512, 8192)] = 600,

@@ -22,7 +22,7 @@ _BENCHMARK = "fineweb-posq, squad-posq, posir, nanobeir, generated, a folder in 
 _OPTION = "An option of the benchmark, such as tiny=true, language=deu-Latn or path=DIR. May be repeated."
 _EMBEDDER = "For segment-average: the model that compares sentences, or 'self' (default: Chonkie's own)."
 _FORMAT = "What the files hold, where their names do not say."
-_MODEL = "A folder, a name on the Hugging Face hub, miniature:cls or miniature:last."
+_MODEL = "A folder, a name on the Hugging Face hub, miniature:cls, miniature:last or miniature:mean."
 _PROMPT = "Put in front of each {} (default: the model's own)."
 _STORE = "A folder (LanceDB), parquet:FOLDER, or postgresql://HOST/NAME (needs pgvector)."
 SOURCE = (

@@ -11,7 +11,10 @@ from evenspan.cli.output import Display, made
 from evenspan.cli.parsing import given, option
 from evenspan.errors import require_extra
 
-_GRID = "'paper' (24 settings), 'ablation' (40 settings of soft), or a file with one calibration a line."
+_GRID = (
+    "'paper' (24 settings), 'ablation' (40 settings of soft), 'even' (16, for chunks and documents of mixed lengths), or a "
+    "file with one calibration a line."
+)
 _DETACHED = "Approximate: one pass for all settings of any model. The best one is then evaluated exactly."
 
 

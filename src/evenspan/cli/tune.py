@@ -25,7 +25,8 @@ def tune(
     """Find the best setting for a model, if any helps.
 
     Chooses a setting by HM, the harmonic mean of nDCG@10 over positions, on a part of the queries, and confirms it on the
-    others. The answer is a calibration, or “leave it off” when nothing beats the plain model beyond noise.
+    others. The answer is a calibration, or “leave it off” when nothing beats the plain model beyond noise. For chunks, and
+    for documents of mixed lengths, use --grid even.
     """
     if encoding.resamples < 100:
         raise BadOptionError(f"--resamples must be at least 100 to tell a gain from noise, not {encoding.resamples}.")

@@ -1,12 +1,14 @@
 """The attention function that attached layers run.
 
 It calls the model's own attention for all rows; in a layer that is calibrated it then computes the pooled rows again and
-writes them over. Which layers those are, and how, travels with the call as the keyword `calibrated_pass`: there is no
-global state, and a call without it is the plain model.
+writes them over. In a mean-pooled model all rows are pooled, and its own attention is not needed there. Which layers those
+are, and how, travels with the call as the keyword `calibrated_pass`: there is no global state, and a call without it is the
+plain model.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +20,11 @@ from torch import Tensor, nn
 
 from evenspan.calibration import Calibration
 from evenspan.core.baskets import Baskets
+from evenspan.core.every_row import calibrated_every_row, every_row_masses
 from evenspan.core.packed import is_packed, packed_attention
 from evenspan.core.redistribute import basket_log_masses, calibrated_masses, plan_of, redistribute
-from evenspan.core.rows import plain_rows, pooled_query, pooled_scores, replace_rows
+from evenspan.core.rows import pooled_query, pooled_scores, replace_rows
+from evenspan.core.verifying import refuse_unknown_scores, verify_every_row, verify_rows
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 # Told of every attached layer: its number, the masses its pooling tokens give their baskets, and the baskets.
@@ -59,11 +63,6 @@ def not_compiled(function: Function) -> Function:
     return disable(function)
 
 
-def tolerance(dtype: torch.dtype) -> float:
-    """How far a row computed here may be, relatively, from the model's own before its attention counts as unknown."""
-    return 1e-3 if dtype in (torch.float32, torch.float64) else 5e-2
-
-
 @dataclass
 class CalibratedPass:
     """One calibrated forward call: its setting, its layers, its geometry, and what became of it."""
@@ -74,6 +73,7 @@ class CalibratedPass:
     verify: bool = False
     pooled_only: bool = False  # whether the last layer may compute the pooled rows and no others
     recorder: Recorder | None = None
+    every_row: bool = False  # of a mean-pooled model
     layers_done: int = 0
 
     @cached_property
@@ -94,11 +94,14 @@ def calibrated_attention(
     """The model's own attention, with the pooled rows replaced where a calibrated pass says so."""
     # A plain call may arrive here when the module was detached a moment ago.
     attachment = Attachment.of(module) or Attachment(-1, module.config)
-    output, weights = _plain_attention(module, attachment, query, key, value, attention_mask, **kwargs)
+    plain = functools.partial(_plain_attention, module, attachment, query, key, value, attention_mask, **kwargs)
     if calibrated_pass is None:
-        return output, weights
+        return plain()
     if attachment.layer not in calibrated_pass.layers and calibrated_pass.recorder is None:
-        return output, weights
+        return plain()
+    if calibrated_pass.every_row:
+        return _with_every_row(module, attachment, plain, query, key, value, calibrated_pass, kwargs)
+    output, weights = plain()
     return _with_pooled_rows(module, attachment.layer, output, weights, query, key, value, calibrated_pass, kwargs)
 
 
@@ -126,7 +129,7 @@ def _with_pooled_rows(
         with torch.autocast(query.device.type, enabled=False):
             scores = pooled_scores(pooled_query(query, baskets), key, baskets, scale, softcap)
             if verify:
-                _verify(module, output, scores, value, baskets)
+                verify_rows(module, output, scores, value, baskets)
             if recorder is not None:
                 recorder(layer, _masses(scores, baskets, calibration if is_calibrated else None), baskets)
         if weights is not None and shows_weights and is_calibrated:
@@ -135,6 +138,59 @@ def _with_pooled_rows(
         calibrated_pass.layers_done += 1
         output = replace_rows(output, query, key, value, baskets, calibration, scale, softcap)
     return output, weights
+
+
+@not_compiled
+def _with_every_row(
+    module: nn.Module,
+    attachment: Attachment,
+    plain: Callable[[], tuple[Tensor, Tensor | None]],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    calibrated_pass: CalibratedPass,
+    kwargs: dict[str, Any],
+) -> tuple[Tensor, Tensor | None]:
+    """Attention with every row calibrated and recorded as the pass asks; plain attention only where someone needs it."""
+    baskets, calibration, recorder = calibrated_pass.baskets, calibrated_pass.calibration, calibrated_pass.recorder
+    refuse_unknown_scores(key, baskets, kwargs)
+    scaling, softcap = kwargs.get("scaling"), kwargs.get("softcap")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    is_calibrated = attachment.layer in calibrated_pass.layers
+    verify = calibrated_pass.verify and not module.training
+    needs_plain = verify or not is_calibrated or attachment.implementation == "eager"  # which returns its weights
+    output, weights = plain() if needs_plain else (query, None)
+    with torch.autocast(query.device.type, enabled=False):
+        states = query, key, value, baskets
+        if verify:
+            verify_every_row(module, output, *states, scale, softcap)
+        if recorder is not None:
+            masses = every_row_masses(*states, calibration if is_calibrated else None, scale, softcap)
+            recorder(attachment.layer, masses, baskets)
+        if is_calibrated:
+            calibrated_pass.layers_done += 1
+            if weights is not None and weights.ndim == 4:
+                weights = _every_row_weights(weights, query, key, baskets, calibration, scale, softcap)
+            output = calibrated_every_row(*states, calibration, scale, softcap)
+    return output, weights
+
+
+def _every_row_weights(
+    weights: Tensor,  # (batch, heads, queries, keys)
+    query: Tensor,
+    key: Tensor,
+    baskets: Baskets,
+    calibration: Calibration,
+    scale: float,
+    softcap: float | None,
+) -> Tensor:
+    """The attention weights that eager attention returns, calibrated: it has the whole matrix anyway."""
+    batch, heads, queries, keys = weights.shape
+    # All rows of one number are the pooled rows of further heads.
+    rows = query.reshape(batch, heads * queries, -1)
+    scores = pooled_scores(rows, key, baskets, scale, softcap)  # (heads * queries, batch * keys)
+    calibrated = redistribute(scores, baskets, calibration).view(heads, queries, batch, keys).permute(2, 0, 1, 3)
+    return torch.where(baskets.active.view(-1, 1, 1, 1), calibrated.to(weights.dtype), weights)
 
 
 def _masses(scores: Tensor, baskets: Baskets, calibration: Calibration | None) -> Tensor:
@@ -182,39 +238,3 @@ def _replace_weights(weights: Tensor, row_weights: Tensor, baskets: Baskets) -> 
     rows = row_weights.view(heads, batch, keys).transpose(0, 1).to(weights.dtype)
     chosen = torch.where(baskets.active.view(-1, 1, 1), rows, flat[baskets.pooled])
     return flat.index_copy(0, baskets.pooled, chosen).view(batch, queries, heads, keys).transpose(1, 2)
-
-
-def refuse_unknown_scores(key: Tensor, baskets: Baskets, kwargs: dict[str, Any]) -> None:
-    """Raise if an attention call has something in it that the pooled rows are computed without."""
-    for name in ("position_bias", "s_aux"):
-        if kwargs.get(name) is not None:
-            raise RuntimeError(f"This model passes {name!r} to its attention, which evenspan cannot calibrate.")
-    window = kwargs.get("sliding_window")
-    if window is not None and baskets.longest > window:
-        raise RuntimeError(
-            f"A passage of {baskets.longest} tokens is longer than this model's window of {window}: calibration needs a "
-            f"pooling token that sees the whole passage. Set model.max_seq_length to {window} or less."
-        )
-    keys = key.shape[0] * key.shape[2]
-    if keys != baskets.keys:
-        raise RuntimeError(
-            f"A calibrated call has {baskets.keys} tokens but {keys} keys: encode whole passages, "
-            "without a key/value cache from earlier calls."
-        )
-
-
-def _verify(module: nn.Module, output: Tensor, scores: Tensor, value: Tensor, baskets: Baskets) -> None:
-    """Compare the plain row as computed here with the model's own, so that an attention with something in it that is
-    not known here (a bias, a window, a temperature) is refused instead of calibrated wrongly.
-    """
-    plain = plain_rows(scores, value, baskets)
-    expected = output.reshape(-1, *output.shape[2:])[baskets.pooled].float()
-    if not baskets.active.any():
-        return
-    off = (plain - expected)[baskets.active].norm() / expected[baskets.active].norm().clamp(min=1e-12)
-    if not off <= tolerance(output.dtype):
-        raise RuntimeError(
-            f"{type(module).__name__} computes its attention in a way that evenspan does not know: its pooled row is "
-            f"off by {off:.1%} from softmax(q·k)·v. This model cannot be calibrated; use it plain "
-            "(evenspan.restore(model))."
-        )

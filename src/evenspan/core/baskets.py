@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from evenspan.core.geometry import Sizes, geometry_of, row_of_key
 from evenspan.core.triton import Geometry, fused_geometry, fuses_geometry
 
-PoolingToken = Literal["cls", "last"]
+# What a vector is read from: the first token, the last, or the mean of all.
+PoolingToken = Literal["cls", "last", "mean"]
 
 # Basket numbers of the two tokens that stand alone; content baskets follow.
 POOLED, FIRST, CONTENT = 0, 1, 2
@@ -35,6 +38,7 @@ class Baskets:
         keys: how many keys the batch has, padding included.
         longest: columns of a padded batch, tokens of the longest sequence of a packed one.
         packed: whether sequences stand one behind the other without padding.
+        closed: whether the first token stands alone beside the pooling token, which is then the last.
     """
 
     pooled: Tensor
@@ -46,30 +50,37 @@ class Baskets:
     keys: int
     longest: int
     packed: bool
+    closed: bool
 
     @classmethod
     def from_mask(
-        cls, mask: Tensor, pooling: PoolingToken, basket_size: int, pooled_column: Tensor | None = None
+        cls,
+        mask: Tensor,
+        pooling: PoolingToken,
+        basket_size: int,
+        pooled_column: Tensor | None = None,
+        *,
+        even: bool = False,
     ) -> Baskets:
         """Baskets of a padded batch, padding on either side, from its attention mask.  # (rows, columns)
 
         The pooling token is the first or the last valid token, unless `pooled_column` says otherwise.  # (rows,)
         """
         rows, columns = mask.shape
-        sizes = _Sizes.of(columns, basket_size)
+        sizes = Sizes.of(columns, basket_size, even)
         if fuses_geometry(mask):
-            tensors = fused_geometry(mask, pooled_column, pooling == "last", basket_size, *sizes)
-            return cls(*tensors, rows * columns, columns, packed=False)
+            tensors = fused_geometry(mask, pooled_column, pooling == "last", basket_size, even, *sizes)
+            return cls(*tensors, rows * columns, columns, packed=False, closed=pooling == "last")
         valid = mask.bool()
         start = torch.arange(rows, device=mask.device) * columns
         first_column = valid.int().argmax(dim=1)
         if pooled_column is None:
             last_column = columns - 1 - valid.flip(1).int().argmax(dim=1)
             pooled_column = first_column if pooling == "cls" else last_column
-        row_of_key = _row_of_key(rows, columns, mask.device)
+        owner = row_of_key(rows, columns, mask.device)
         pooled, first = start + pooled_column, start + first_column
-        tensors = _geometry(valid.flatten(), row_of_key, pooled, first, pooling, basket_size, sizes)
-        return cls(*tensors, rows * columns, columns, packed=False)
+        tensors = geometry_of(valid.flatten(), owner, pooled, first, pooling == "last", basket_size, even, sizes)
+        return cls(*tensors, rows * columns, columns, packed=False, closed=pooling == "last")
 
     @classmethod
     def from_lengths(
@@ -80,21 +91,23 @@ class Baskets:
         pooling: PoolingToken,
         basket_size: int,
         pooled: Tensor | None = None,
+        *,
+        even: bool = False,
     ) -> Baskets:
         """Baskets of a packed batch from its cumulative lengths, 0 first.  # (rows + 1,)"""
-        sizes = _Sizes.of(longest, basket_size)
+        sizes = Sizes.of(longest, basket_size, even)
         if fuses_geometry(cumulative):
-            tensors = fused_geometry(cumulative, pooled, pooling == "last", basket_size, *sizes)
-            return cls(*tensors, tokens, longest, packed=True)
+            tensors = fused_geometry(cumulative, pooled, pooling == "last", basket_size, even, *sizes)
+            return cls(*tensors, tokens, longest, packed=True, closed=pooling == "last")
         key = torch.arange(tokens, device=cumulative.device)
         start, end = cumulative[:-1].long(), cumulative[1:].long()
         if pooled is None:
             # A text without tokens may come first or last: it gets another text's position, and is not active.
             pooled = start.clamp(max=tokens - 1) if pooling == "cls" else (end - 1).clamp(min=0)
-        row_of_key = torch.searchsorted(end, key, right=True)
+        owner = torch.searchsorted(end, key, right=True)
         valid = torch.ones_like(key, dtype=torch.bool)
-        tensors = _geometry(valid, row_of_key, pooled, start, pooling, basket_size, sizes)
-        return cls(*tensors, tokens, longest, packed=True)
+        tensors = geometry_of(valid, owner, pooled, start, pooling == "last", basket_size, even, sizes)
+        return cls(*tensors, tokens, longest, packed=True, closed=pooling == "last")
 
     @property
     def geometry(self) -> Geometry:
@@ -106,7 +119,7 @@ class Baskets:
         """The sequence a key belongs to.  # (keys,)"""
         rows = self.pooled.shape[0]
         if not self.packed:
-            return _row_of_key(rows, self.keys // max(rows, 1), self.pooled.device)
+            return row_of_key(rows, self.keys // max(rows, 1), self.pooled.device)
         key = torch.arange(self.keys, device=self.pooled.device)
         return torch.searchsorted(self.first, key, right=True) - 1
 
@@ -144,6 +157,45 @@ class Baskets:
         return torch.stack([self.pooled, self.first.clamp(max=self.keys - 1)], dim=-1)
 
     @cached_property
+    def spans(self) -> Tensor:
+        """Of each sequence: the flat position of its first token, its tokens, its content tokens.  # (rows, 3)
+
+        The content is -1 where padding stands between tokens.
+        """
+        content = self.filled.sum(dim=(1, 2))
+        if self.packed:
+            end = torch.cat([self.first[1:], self.first.new_full((1,), self.keys)])
+            return torch.stack([self.first, end - self.first, content], dim=1)
+        start = self.first if self.closed else self.pooled
+        length = (content + 1 + self.present[:, FIRST]) * self.present[:, POOLED]
+        last = torch.where(self.filled, self.slots, 0).amax(dim=(1, 2)) if not self.closed else self.pooled
+        gapless = (last - start + 1 == length) | (content == 0)
+        return torch.stack([start, length, torch.where(gapless, content, -1)], dim=1)
+
+    @cached_property
+    def sequences(self) -> list[SequenceTokens]:
+        """The tokens of each sequence that has any. Waits for the device."""
+        columns = self.keys if self.packed else self.keys // max(len(self.pooled), 1)
+        places = torch.arange(self.keys, device=self.slots.device)[self.real]
+        lengths = torch.bincount(self.row_of_key[places], minlength=len(self.pooled)).tolist()
+        sizes, has_first, active = (
+            self.filled.sum(dim=2).tolist(),
+            self.present[:, FIRST].tolist(),
+            self.active.tolist(),
+        )
+        found = []
+        for number, of_sequence in enumerate(places.split(lengths)):  # type: ignore[no-untyped-call]
+            if lengths[number]:
+                row, start = divmod(int(of_sequence[0]), columns)
+                tokens: Tensor | slice = slice(start, start + lengths[number])
+                if int(of_sequence[-1]) - int(of_sequence[0]) + 1 != lengths[number]:
+                    tokens = of_sequence % columns  # there is padding in between
+                edges = list(accumulate((size for size in sizes[number] if size), initial=1))
+                isolated = 2 if has_first[number] else 1
+                found.append(SequenceTokens(number, row, tokens, lengths[number], edges, isolated, active[number]))
+        return found
+
+    @cached_property
     def empty(self) -> Tensor:
         """Which slots hold no token.  # (rows, baskets, basket_size)"""
         return ~self.filled
@@ -160,49 +212,23 @@ class Baskets:
         return replace(self, **moved)
 
 
-class _Sizes(NamedTuple):
-    baskets: int
-    slots_each: int
+class SequenceTokens(NamedTuple):
+    """Where the tokens of one sequence are: the first one, content, and perhaps one more that stands alone.
 
-    @classmethod
-    def of(cls, longest: int, basket_size: int) -> _Sizes:
-        """How many baskets the longest sequence can have; what no sequence can fill needs no room."""
-        return cls(max(1, -(-(longest - 1) // basket_size)), min(basket_size, max(longest, 1)))
+    Attributes:
+        number: which sequence of the batch it is.
+        row: which row of the batch it is in.
+        tokens: the columns of its tokens in that row.
+        length: how many they are.
+        edges: where among its tokens the content baskets begin, and where the last one ends.
+        isolated: how many tokens stand alone: the first, or the first and the last.
+        active: whether it is calibrated.
+    """
 
-
-def _row_of_key(rows: int, columns: int, device: torch.device) -> Tensor:
-    return torch.arange(rows, device=device).repeat_interleave(columns, output_size=rows * columns)
-
-
-def _geometry(
-    valid: Tensor,
-    row_of_key: Tensor,
-    pooled: Tensor,
-    first: Tensor,
-    pooling: PoolingToken,
-    basket_size: int,
-    sizes: _Sizes,
-) -> Geometry:
-    """The tensors of `Baskets` from what is a token and where the pooling and first tokens stand."""
-    rows, (keys,) = pooled.shape[0], valid.shape
-    key = torch.arange(keys, device=valid.device)
-    is_pooled = key == pooled[row_of_key]
-    is_first = (key == first[row_of_key]) & ~is_pooled & valid & (pooling == "last")
-    content = valid & ~is_pooled & ~is_first
-
-    per_row = torch.zeros(rows, dtype=torch.long, device=valid.device)
-    count = per_row.index_add(0, row_of_key, content.long())
-    before = count.cumsum(0) - count  # content tokens in earlier rows
-    rank = content.long().cumsum(0) - 1 - before[row_of_key]  # place among the row's content
-
-    width = sizes.baskets * sizes.slots_each
-    # Keys that are no content are written to one spare slot at the end, which is then dropped.
-    place = torch.where(content, row_of_key * width + rank, rows * width)
-    slots = torch.zeros(rows * width + 1, dtype=torch.long, device=valid.device).scatter(0, place, key)[:-1]
-    slots = slots.view(rows, *sizes)
-    filled = torch.arange(width, device=valid.device).expand(rows, width) < count.unsqueeze(1)
-    filled = filled.view(rows, *sizes)
-    has_tokens = per_row.index_add(0, row_of_key, valid.long()) > 0
-    has_first = (first != pooled) & has_tokens & (pooling == "last")
-    present = torch.cat([valid[pooled].unsqueeze(1), has_first.unsqueeze(1), filled.any(dim=2)], dim=1)
-    return pooled, first, slots, filled, present, (count >= basket_size) & valid[pooled]
+    number: int
+    row: int
+    tokens: Tensor | slice
+    length: int
+    edges: list[int]
+    isolated: int
+    active: bool

@@ -21,13 +21,23 @@ _PLAIN_FORWARD = "evenspan_plain_forward"
 class CalibratedCalls:
     """Runs forward calls of one model with one calibration.
 
-    The first calls are verified against the model's own attention (see `attention._verify`); every call is checked to
+    The first calls are verified against the model's own attention (see `verifying`); every call is checked to
     have reached all its layers, so that a model that drops the keyword cannot turn calibration into a silent no-op.
     """
 
-    def __init__(self, calibration: Calibration, pooling: PoolingToken, layers: Collection[int]) -> None:
+    def __init__(
+        self,
+        calibration: Calibration,
+        pooling: PoolingToken,
+        layers: Collection[int],
+        *,
+        closing_token: bool | None = None,  # whether texts end with a special token: for mean pooling only
+    ) -> None:
         self.calibration = calibration
         self.pooling = pooling
+        self.closing_token = closing_token
+        # Baskets in which the tokens that a mean-pooled model leaves alone stand alone.
+        self.baskets_for: PoolingToken = pooling if pooling != "mean" else "last" if closing_token else "cls"
         self.layers = frozenset(layers)
         self._verified = False
 
@@ -51,10 +61,12 @@ class CalibratedCalls:
         is_plain = self.calibration.strength == 0.0 or self._too_short(inputs)
         if is_plain and recorder is None:
             return forward(*args, **kwargs)
-        baskets = functools.partial(baskets_of, inputs, self.pooling, self.calibration.basket_size, pooled)
+        baskets = functools.partial(baskets_of, inputs, self.baskets_for, self.calibration, pooled)
         layers: frozenset[int] = frozenset() if is_plain else self.layers
         verify = not self._verified and not is_plain and not torch.compiler.is_compiling()
-        calibrated_pass = CalibratedPass(self.calibration, layers, baskets, verify, pooled_only, recorder)
+        calibrated_pass = CalibratedPass(
+            self.calibration, layers, baskets, verify, pooled_only, recorder, self.pooling == "mean"
+        )
         output = forward(*args, calibrated_pass=calibrated_pass, **kwargs)
         _check_reach(calibrated_pass.layers_done, len(layers))
         if verify and bool(calibrated_pass.baskets.active.any()):
@@ -63,7 +75,7 @@ class CalibratedCalls:
 
     def _too_short(self, inputs: Mapping[str, Any]) -> bool:
         longest = int(inputs["max_length_q"]) if inputs.get("cu_seq_lens_q") is not None else _shape(inputs)[1]
-        return longest - (1 if self.pooling == "cls" else 2) < self.calibration.basket_size
+        return longest - (1 if self.baskets_for == "cls" else 2) < self.calibration.fewest_tokens
 
 
 def _check_reach(done: int, layers: int) -> None:
@@ -105,13 +117,16 @@ def plain_forward(model: nn.Module) -> Callable[..., Any]:
     return forward
 
 
-def baskets_of(inputs: Mapping[str, Any], pooling: PoolingToken, size: int, pooled: Tensor | None = None) -> Baskets:
+def baskets_of(
+    inputs: Mapping[str, Any], pooling: PoolingToken, calibration: Calibration, pooled: Tensor | None = None
+) -> Baskets:
     """The geometry of a batch from the inputs of its model, padded or packed."""
+    size, even = calibration.basket_size, calibration.partition == "even"
     cumulative: Tensor | None = inputs.get("cu_seq_lens_q")
     if cumulative is not None:
         tokens = _shape(inputs)[1]
         longest = int(inputs["max_length_q"])
-        return Baskets.from_lengths(cumulative.flatten(), tokens, longest, pooling, size, pooled)
+        return Baskets.from_lengths(cumulative.flatten(), tokens, longest, pooling, size, pooled, even=even)
     mask: Tensor | None = inputs.get("attention_mask")
     if mask is None:
         mask = torch.ones(_shape(inputs), dtype=torch.bool, device=_tokens(inputs).device)
@@ -120,7 +135,7 @@ def baskets_of(inputs: Mapping[str, Any], pooling: PoolingToken, size: int, pool
             f"attention_mask has shape {tuple(mask.shape)}: calibration needs the (batch, tokens) mask that a "
             "tokenizer returns."
         )
-    return Baskets.from_mask(mask, pooling, size, pooled)
+    return Baskets.from_mask(mask, pooling, size, pooled, even=even)
 
 
 def _tokens(inputs: Mapping[str, Any]) -> Tensor:

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks  # those of all modules there are
 
-from evenspan.core.attention import Attachment, CalibratedPass, not_compiled, refuse_unknown_scores
+from evenspan.core.attention import Attachment, CalibratedPass, not_compiled
 from evenspan.core.baskets import Baskets
 from evenspan.core.families import family_of, layer_class, plain_class_of
 from evenspan.core.rows import calibrated_rows
+from evenspan.core.verifying import refuse_unknown_scores
 
 
 class PooledLayer(nn.Module):

@@ -33,12 +33,26 @@ class AttentionLayers:
 
     def chosen_by(self, calibration: Calibration) -> tuple[int, ...]:
         """The numbers of the layers that a calibration changes; raises a `ValueError` if it asks for what is not there."""
+        self.refuse_for_mean(calibration)
         if self.pooling == "cls" and calibration.first_token is not None:
             raise ValueError(
                 f"first_token={calibration.first_token} has no effect on this model: its pooling token is the first token. "
                 "Leave first_token out."
             )
         return calibration.choose_layers(self.full, len(self.modules))
+
+    def refuse_for_mean(self, calibration: Calibration) -> None:
+        """Raise a `ValueError` for what a calibration can ask of one pooling token, but not of all tokens."""
+        if self.pooling == "mean" and calibration.variant != "soft":
+            raise ValueError(
+                f"variant={calibration.variant!r} is not for mean pooling: it says what one pooling token keeps for "
+                "itself, and here every token is pooled and its own mass is content like any other. Use variant='soft'."
+            )
+        if self.pooling == "mean" and calibration.first_token is not None:
+            raise ValueError(
+                f"first_token={calibration.first_token} is not for mean pooling: under 'soft' the first token keeps what each "
+                "row gives it. Leave first_token out."
+            )
 
     @classmethod
     def of(cls, model: nn.Module, pooling: PoolingToken, max_tokens: int | None = None) -> AttentionLayers:
@@ -64,6 +78,11 @@ class AttentionLayers:
             raise UnsupportedModelError(
                 f"{name} cannot be calibrated with first-token pooling: its attention is causal, so its first token "
                 "attends to nothing but itself. Pool the last token instead."
+            )
+        if pooling == "mean" and is_causal(modules[full[0]]):
+            raise UnsupportedModelError(
+                f"{name} cannot be calibrated with mean pooling: its attention is causal, so every token sees another part of "
+                "the passage and would have baskets of its own. Choose a mean-pooled model with bidirectional attention."
             )
         return cls(modules, full, pooling)
 

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from evenspan.calibration import Calibration
-from evenspan.core.attention import tolerance
 from evenspan.core.baskets import PoolingToken
 from evenspan.core.calls import CalibratedCalls, plain_forward
 from evenspan.core.install import attached
 from evenspan.core.last_layer import looked_into
 from evenspan.core.layers import AttentionLayers
+from evenspan.core.verifying import tolerance
 from evenspan.errors import UnsupportedModelError
 
 _CALIBRATION = Calibration(basket_size=2)
@@ -41,7 +41,8 @@ def try_out(model: nn.Module, layers: AttentionLayers, pooling: PoolingToken) ->
             return
         try:
             with attached(layers.calibratable):
-                CalibratedCalls(_CALIBRATION, pooling, layers.full).run(forward, inputs, **inputs)
+                calls = CalibratedCalls(_CALIBRATION, pooling, layers.full, closing_token=True)
+                calls.run(forward, inputs, **inputs)
         except RuntimeError as error:
             raise UnsupportedModelError(f"{type(model).__name__} cannot be calibrated. {error}") from error
     known[trial] = True

@@ -10,7 +10,7 @@ import functools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from sentence_transformers import SentenceTransformer
 from torch import nn
@@ -100,12 +100,15 @@ def calibrated(
     default_task: str | None = None,
     *,
     pooling: PoolingToken | None = None,
+    closing_token: bool | None = None,
 ) -> Iterator[Model]:
     """Calibrate a model for the length of a `with` block; afterwards it is what it was before, calibrated or plain.
 
     Takes a `SentenceTransformer` (a `default_task` it already has stays in force unless another is given), or a plain
-    transformers model together with `pooling="cls"` or `"last"`: which token of its output you will read. In the block
-    every call of a plain transformers model is calibrated: leave queries outside.
+    transformers model together with `pooling="cls"`, `"last"` or `"mean"`: which token of its output you will read, or the
+    mean of all. For a mean say also whether your tokenizer ends texts with a special token, which is then left alone:
+    `closing_token=True` for BERT and XLM-R. In the block every call of a plain transformers model is calibrated: leave
+    queries outside.
 
     The calibration is the model's: work that is handed to other threads in the block is calibrated too. Blocks nest
     within a thread or asyncio task; generators that hold blocks open must not take turns.
@@ -115,11 +118,11 @@ def calibrated(
             opened later in the same thread or task is still open; otherwise as `calibrate`.
     """
     if not isinstance(model, SentenceTransformer):
-        with _calibrated_transformer(model, calibration, pooling):
+        with _calibrated_transformer(model, calibration, pooling, closing_token):
             yield model
         return
-    if pooling is not None:
-        raise ValueError("A SentenceTransformer knows its pooling: leave `pooling` out.")
+    if pooling is not None or closing_token is not None:
+        raise ValueError("A SentenceTransformer knows its pooling: leave `pooling` and `closing_token` out.")
     current = setting_of(calibrated_module(model))
     prepared = Prepared.of(model, calibration, default_task or (current.default_task if current else None))
     module = prepared.pipeline.transformer
@@ -172,14 +175,22 @@ def _has_query_prompt(model: SentenceTransformer) -> bool:
 
 
 @contextmanager
-def _calibrated_transformer(model: nn.Module, calibration: Calibration, pooling: PoolingToken | None) -> Iterator[None]:
-    if pooling not in ("cls", "last"):
+def _calibrated_transformer(
+    model: nn.Module, calibration: Calibration, pooling: PoolingToken | None, closing_token: bool | None
+) -> Iterator[None]:
+    if pooling is None or pooling not in get_args(PoolingToken):
         raise ValueError(
-            f"For a plain transformers model say which token you pool: pooling='cls' or 'last', not {pooling!r}."
+            f"For a plain transformers model say which token you pool: pooling='cls', 'last' or 'mean', not {pooling!r}."
+        )
+    if (pooling == "mean") != isinstance(closing_token, bool):
+        raise ValueError(
+            "closing_token=True or False is for pooling='mean', and needed there: whether the tokenizer ends texts with a "
+            f"special token, as BERT's [SEP]. It is {closing_token!r} with pooling={pooling!r}."
         )
     layers = AttentionLayers.of(model, pooling)
     try_out(model, layers, pooling)
-    forward = calibrated_forward(model, CalibratedCalls(calibration, pooling, layers.chosen_by(calibration)))
+    calls = CalibratedCalls(calibration, pooling, layers.chosen_by(calibration), closing_token=closing_token)
+    forward = calibrated_forward(model, calls)
 
     def enter() -> object:
         if any(attachment is not None and attachment.for_good for attachment in map(Attachment.of, layers.modules)):

@@ -15,7 +15,7 @@ from evenspan.errors import UnsupportedModelError
 from evenspan.models.calibrating import calibration_of
 from evenspan.models.pipeline import Pipeline
 
-_POOLED_ROW = {"cls": "the first token", "last": "the last token"}
+_POOLED_ROW = {"cls": "the first token", "last": "the last token", "mean": "the mean of all tokens"}
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Inspection:
         calibratable: whether `evenspan.calibrate` takes this model with this calibration.
         reason: why not, and what to do instead; None if it does.
         architecture: class of the transformers model.
-        pooling: `"cls"` or `"last"`: which token the vector is read from.
+        pooling: `"cls"` or `"last"`: which token the vector is read from; `"mean"`: from all of them.
         causal: whether tokens attend backwards only.
         layers: number of attention layers.
         full_attention_layers: those that see the whole passage and so can be calibrated.

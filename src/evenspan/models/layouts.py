@@ -19,11 +19,11 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from torch import Tensor, nn
 
-from evenspan.core.attention import tolerance
 from evenspan.core.install import attached
 from evenspan.core.last_layer import looked_into
 from evenspan.core.layers import attention_modules
 from evenspan.core.packed import runs_on
+from evenspan.core.verifying import tolerance
 from evenspan.models.features import Ids, Layout, TextFeatures
 
 _logger = logging.getLogger(__name__)

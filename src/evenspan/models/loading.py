@@ -25,7 +25,7 @@ def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransfo
     Also loads `gte-multilingual-base` and other checkpoints of `model_type: "new"` natively, without remote code.
 
     Args:
-        path_or_name: a folder, the name of a model on the hub, or `miniature:cls` or `miniature:last`.
+        path_or_name: a folder, the name of a model on the hub, or `miniature:cls`, `:last` or `:mean`.
         **kwargs: passed on to `SentenceTransformer`.
 
     Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,7 +20,13 @@ from evenspan.core.layers import AttentionLayers
 from evenspan.core.probe import last_layer_works, try_out
 from evenspan.errors import UnsupportedModelError
 
-POOLING_TOKENS: dict[str, PoolingToken] = {"cls": "cls", "lasttoken": "last"}
+POOLING_TOKENS: dict[str, PoolingToken] = {
+    "cls": "cls",
+    "lasttoken": "last",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean",
+    "weightedmean": "mean",
+}
 # The names of prompts that stand in front of documents, as `encode_document` looks for them.
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 # The features that say where the tokens of a batch are, padded or packed.
@@ -59,13 +66,16 @@ class Pipeline:
         if pooling is None:
             raise UnsupportedModelError(
                 "This model cannot be calibrated: it has no Pooling module, so there is no pooling token. "
-                'Add one with pooling_mode="cls" or "lasttoken" if that is how the model was trained.'
+                'Add one with pooling_mode="cls", "lasttoken" or "mean" if that is how the model was trained.'
             )
         mode = pooling.pooling_mode
         if not isinstance(mode, str) or mode not in POOLING_TOKENS:
+            why = "which token it reads differs from dimension to dimension"
+            if not isinstance(mode, str):
+                why = "each of them would have to be calibrated in another way"
             raise UnsupportedModelError(
-                f"This model cannot be calibrated: it pools by {mode!r}, not from one token. Calibration changes what "
-                "one pooling token attends to, so it needs a model trained with 'cls' or 'lasttoken' pooling."
+                f"This model cannot be calibrated: it pools by {mode!r}, and {why}. Calibration is for models trained with one "
+                f"of these: {', '.join(POOLING_TOKENS)}."
             )
         return cls(transformer, pooling, POOLING_TOKENS[mode], reads_pooled_only(modules))
 
@@ -75,9 +85,18 @@ class Pipeline:
         try_out(self.transformer.model, layers, self.pooling_token)
         return layers
 
+    @cached_property
+    def closing_token(self) -> bool | None:
+        """Whether the tokenizer ends texts with a special token, seen on one; None where that makes no difference."""
+        if self.pooling_token != "mean":
+            return None
+        tokenizer: Any = self.transformer.tokenizer
+        special = tokenizer("text", return_special_tokens_mask=True, verbose=False)["special_tokens_mask"]
+        return len(special) > 1 and bool(special[-1])
+
     def last_layer(self, layers: AttentionLayers) -> nn.Module | None:
         """The last layer, if it can be calibrated for the pooled rows alone and nobody reads the others."""
-        if not self.reads_pooled_only or layers.full[-1] != len(layers.modules) - 1:
+        if self.pooling_token == "mean" or not self.reads_pooled_only or layers.full[-1] != len(layers.modules) - 1:
             return None
         (layer,) = find_layers(self.transformer.model, layers.modules[-1:])
         if layer is None or not last_layer_works(self.transformer.model, layers, layer, self.pooling_token):
@@ -129,12 +148,12 @@ def _plain_sentence_transformer(model: object) -> SentenceTransformer:
     if type(model).__module__.startswith("sentence_transformers."):
         raise TypeError(
             f"{name} cannot be calibrated: sparse, multi-vector and cross encoders do not read a vector from one "
-            "pooling token. Calibration is for a SentenceTransformer with 'cls' or 'lasttoken' pooling."
+            "pooling token. Calibration is for a SentenceTransformer with 'cls', 'lasttoken' or 'mean' pooling."
         )
     if isinstance(model, nn.Module):
         raise TypeError(
             f"{name} is no SentenceTransformer. For a plain transformers model use "
-            "`with evenspan.calibrated(model, pooling='cls' or 'last'):`."
+            "`with evenspan.calibrated(model, pooling='cls', 'last' or 'mean'):`."
         )
     raise TypeError(f"Expected a SentenceTransformer, not {name}; load one with evenspan.load(path_or_name).")
 

@@ -48,12 +48,13 @@ class Prepared:
         layers = pipeline.layers()
         current = setting_of(transformer)
         if as_saved or (current is not None and current.calls.calibration == calibration):
+            layers.refuse_for_mean(calibration)
             chosen = calibration.choose_layers(layers.full, len(layers.modules))
         else:
             chosen = layers.chosen_by(calibration)
         last_layer = pipeline.last_layer(layers)
         around = () if last_layer is None else modules_around(transformer.model, last_layer)
-        calls = CalibratedCalls(calibration, pipeline.pooling_token, chosen)
+        calls = CalibratedCalls(calibration, pipeline.pooling_token, chosen, closing_token=pipeline.closing_token)
         return cls(model, pipeline, layers, Setting(calls, default_task, pipeline.pooling, last_layer, around))
 
     def put(self, module_class: type[nn.Module], model_class: type[nn.Module]) -> Setting | None:

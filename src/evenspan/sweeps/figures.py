@@ -70,7 +70,7 @@ def strength_curves(sweep: Sweep) -> dict[str, list[Calibration]]:
     """
 
     def kind(setting: Calibration) -> tuple[object, ...]:
-        return setting.variant, setting.basket_size, setting.self_mass, setting.first_token
+        return setting.variant, setting.basket_size, setting.self_mass, setting.first_token, setting.partition
 
     strengths = Counter(of_kind for of_kind, _ in {(kind(setting), setting.strength) for setting in sweep.results})
     most = max(strengths, key=lambda of_kind: (strengths[of_kind], str(of_kind)))
@@ -99,7 +99,8 @@ def strengths_figure(sweep: Sweep, key: str) -> Figure:
     room = 0.08 * (max(ends) - min(ends)) or 1.0
     limits = (min(ends) - room, max(ends) + room)
     setting = next(iter(curves.values()))[0]
-    kind = f"{setting.variant}, baskets of {setting.basket_size}"
+    even = "even " if setting.partition == "even" else ""
+    kind = f"{setting.variant}, {even}baskets of {setting.basket_size}"
     kind += f", self-mass {setting.self_mass:g}" if setting.variant == "hard" else ""
     return Figure(
         key,

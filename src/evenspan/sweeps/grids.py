@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 
-from evenspan.calibration import Calibration, Layers, Variant
+from evenspan.calibration import Calibration, Layers, Partition, Variant
 
 _VARIANTS: tuple[Variant, ...] = ("uniform", "soft", "hard")
 _LAYERS: tuple[Layers, ...] = ("last", "half")
@@ -31,19 +31,30 @@ def strengths(
     layers: Sequence[Layers] = _LAYERS,
     variant: Variant = "soft",
     basket_size: int = 128,
+    partition: Partition = "paper",
 ) -> list[Calibration]:
-    """One variant and basket size at several strengths, for each of several sets of layers."""
+    """One variant and kind of baskets at several strengths, for each of several sets of layers."""
     wanted = list(values)
-    return [Calibration(variant, value, chosen, basket_size) for chosen in layers for value in wanted]
+    return [
+        Calibration(variant, value, chosen, basket_size, partition=partition) for chosen in layers for value in wanted
+    ]
+
+
+def even_grid() -> list[Calibration]:
+    """Even baskets, for chunks and documents of mixed lengths, 16 settings: soft, λ 0.25 to 1, baskets of 64 and 128."""
+    return [setting for size in (64, 128) for setting in strengths(basket_size=size, partition="even")]
 
 
 def read_grid(name: str | Path) -> list[Calibration]:
-    """`"paper"`, `"ablation"`, or a file: one calibration string a line, or a JSON list of strings or settings."""
-    if str(name) in ("paper", "ablation"):
-        return paper_grid() if str(name) == "paper" else ablation_grid()
+    """`"paper"`, `"ablation"`, `"even"`, or a file: one calibration string a line, or a JSON list of strings or settings."""
+    grids = {"paper": paper_grid, "ablation": ablation_grid, "even": even_grid}
+    if str(name) in grids:
+        return grids[str(name)]()
     path, way_out = Path(name), f"write one calibration string a line, such as '{Calibration()}'."
     if not path.is_file():
-        raise ValueError(f"There is no grid called {str(name)!r}: say 'paper', 'ablation', or name a file of settings.")
+        raise ValueError(
+            f"There is no grid called {str(name)!r}: say 'paper', 'ablation', 'even', or name a file of settings."
+        )
     try:
         text = path.read_text(encoding="utf-8-sig")
         lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]

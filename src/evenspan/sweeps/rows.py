@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from evenspan.calibration import Calibration
-from evenspan.core.attention import refuse_unknown_scores
 from evenspan.core.baskets import Baskets
 from evenspan.core.families import family_of
 from evenspan.core.last_layer import pooled_rotation, window_of
 from evenspan.core.redistribute import Plan, basket_log_masses, calibrated_masses, plan, rules_of, spread
 from evenspan.core.rows import pooled_scores, weighted_values
+from evenspan.core.verifying import refuse_unknown_scores
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,9 @@ class Setting:
         return min(self.layers)
 
 
-_BASKET_SIZE = attrgetter("calibration.basket_size")
-# What settings of one basket size do with a batch, by where they calibrate: the same in most layers.
+Cut = tuple[int, str]  # how a setting cuts passages into baskets: their size and the partition
+cut_of: Callable[[Setting], Cut] = attrgetter("calibration.basket_size", "calibration.partition")
+# What settings of one cut do with a batch, by where they calibrate: the same in most layers.
 Plans = dict[tuple[tuple[Setting, ...], tuple[bool, ...]], Plan]
 
 
@@ -50,7 +51,7 @@ def advance(
     hidden: Tensor,  # (batch, tokens, width), the input of the layer
     kwargs: Mapping[str, Any],
     rows: Mapping[Setting, Tensor],  # (rows, width) each, the pooled rows of that input
-    baskets: Mapping[int, Baskets],
+    baskets: Mapping[Cut, Baskets],
     plans: Plans,
 ) -> dict[Setting, Tensor]:
     """Take the pooled rows of several settings through one layer of a known family, whose other rows are those of `hidden`."""
@@ -64,7 +65,7 @@ def advance(
     # As many settings at a time as need no more memory than a few times what goes into a layer: a setting has a few
     # float32 for each head and token.
     most = max(1, hidden.shape[-1] * hidden.element_size() // 64)
-    ordered = sorted(rows, key=_BASKET_SIZE)
+    ordered = sorted(rows, key=cut_of)
     done: dict[Setting, Tensor] = {}
     for together in (ordered[start : start + most] for start in range(0, len(ordered), most)):
         own = torch.cat([rows[setting] for setting in together])  # (settings * rows, width)
@@ -112,12 +113,12 @@ def _own_attention(
 
 
 def _redistributed(
-    scores: Tensor, baskets: Mapping[int, Baskets], settings: Sequence[Setting], index: int, plans: Plans
+    scores: Tensor, baskets: Mapping[Cut, Baskets], settings: Sequence[Setting], index: int, plans: Plans
 ) -> Tensor:  # both (groups, settings, heads of a group, keys)
     """The weights under each setting, or the plain ones where a setting leaves this layer alone."""
     parts, start = [], 0
-    for size, members in groupby(settings, key=_BASKET_SIZE):
-        alike, geometry = tuple(members), baskets[size]
+    for cut, members in groupby(settings, key=cut_of):
+        alike, geometry = tuple(members), baskets[cut]
         part = scores[:, start : start + len(alike)].reshape(-1, scores.shape[-1])
         start += len(alike)
         log_masses = basket_log_masses(part, geometry)

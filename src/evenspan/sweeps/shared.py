@@ -13,15 +13,16 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from evenspan.calibration import Calibration
-from evenspan.core.attention import CalibratedPass, tolerance
+from evenspan.core.attention import CalibratedPass
 from evenspan.core.calls import baskets_of
 from evenspan.core.families import family_of
 from evenspan.core.install import overridden
 from evenspan.core.last_layer import find_layers, looked_into
 from evenspan.core.layers import is_causal
+from evenspan.core.verifying import tolerance
 from evenspan.models.calibrating import calibrated
 from evenspan.models.pipeline import Pipeline
-from evenspan.sweeps.rows import Plans, Setting, advance
+from evenspan.sweeps.rows import Plans, Setting, advance, cut_of
 
 _CACHES = ("past_key_values", "use_cache", "calibrated_pass")
 
@@ -60,7 +61,8 @@ class SharedEncoder:
         """Whether the layers are of a known family and nothing but the vector is made of them."""
         upper = range(self.control.first, len(self.layers))
         return (
-            next(iter(self.model)) is self.transformer
+            self.pipeline.pooling_token != "mean"  # of which other rows than one are changed
+            and next(iter(self.model)) is self.transformer
             and self.pipeline.reads_pooled_only
             and self.full.issuperset(upper)  # rows see no further than a window in the others
             and all(_untouched(self.layers[index]) for index in upper)
@@ -109,8 +111,10 @@ class _Batch:
         pipeline = encoder.pipeline
         pooled = pipeline.pooled_places(features)
         self.settings = [*encoder.settings, *([] if encoder.checked else [encoder.control])]
-        sizes = {setting.calibration.basket_size for setting in self.settings}
-        self.baskets = {size: baskets_of(features, pipeline.pooling_token, size, pooled) for size in sorted(sizes)}
+        self.baskets = {
+            cut_of(setting): baskets_of(features, pipeline.pooling_token, setting.calibration, pooled)
+            for setting in {cut_of(setting): setting for setting in self.settings}.values()
+        }
         self.pooled = next(iter(self.baskets.values())).pooled
         self.last = len(encoder.layers) - 1
         self.plans: Plans = {}
@@ -154,7 +158,7 @@ class _Batch:
     def _fork(self, setting: Setting, own: Tensor) -> Tensor:
         """Run the layers behind a setting's first one again, with its pooled rows in place of the plain ones."""
         output = self.outputs[setting.first]
-        baskets = self.baskets[setting.calibration.basket_size]
+        baskets = self.baskets[cut_of(setting)]
         hidden = output.flatten(0, 1).index_copy(0, self.pooled, own.to(output.dtype)).view(output.shape)
         for index in range(setting.first + 1, self.last):
             args, kwargs = self.calls[index]

@@ -77,6 +77,8 @@ def tune(
     on one document are on the same side. It is recommended if its HM is higher beyond noise: a paired bootstrap interval
     of 95 % that lies above 0.
 
+    For chunks, and for documents of mixed lengths, tune over `even_grid()`: the paper's baskets make short texts worse.
+
     `development` is the share of the documents whose queries choose, `seed` that of the split and of the bootstrap. With
     `detached` the choice is among approximate figures; what is confirmed is exact. All other arguments are those of `sweep`.
     """

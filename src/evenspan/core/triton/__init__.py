@@ -40,12 +40,12 @@ def fuses_geometry(layout: Tensor) -> bool:
 
 
 def fused_geometry(
-    layout: Tensor, pooled: Tensor | None, last: bool, basket_size: int, baskets: int, slots_each: int
+    layout: Tensor, pooled: Tensor | None, last: bool, basket_size: int, even: bool, baskets: int, slots_each: int
 ) -> Geometry:
     """The geometry in one launch, from the mask of a padded batch or the cumulative lengths of a packed one."""
     from evenspan.core.triton.geometry import launch
 
-    return launch(layout, pooled, last, basket_size, baskets, slots_each)
+    return launch(layout, pooled, last, basket_size, even, baskets, slots_each)
 
 
 def _works_on(device: torch.device) -> bool:
@@ -58,7 +58,7 @@ def _works_on(device: torch.device) -> bool:
 def _try(device: torch.device) -> bool:
     mask = torch.ones(1, 4, dtype=torch.long, device=device)
     try:
-        fused_geometry(mask, None, last=False, basket_size=2, baskets=2, slots_each=2)
+        fused_geometry(mask, None, last=False, basket_size=2, even=False, baskets=2, slots_each=2)
     except Exception as error:  # no compiler, a device that Triton does not know: everything runs in PyTorch
         reason = (str(error).splitlines() or [""])[0]
         warnings.warn(

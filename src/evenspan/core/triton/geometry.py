@@ -16,6 +16,7 @@ def launch(
     pooled: Tensor | None,  # (rows,), if it is not the first or last token
     last: bool,
     basket_size: int,
+    even: bool,
     baskets: int,
     slots_each: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -24,10 +25,13 @@ def launch(
     rows, columns = (layout.shape[0] - 1, width + 2) if packed else layout.shape
     # Two buffers for all: every one of them would cost as much as the launch.
     # Each part begins at a multiple of 16 bytes: a kernel is compiled anew for one that does not.
-    even, room = _up_to(rows, 2), _up_to(rows * width, 16)
-    numbers = torch.empty(2 * even + rows * width, dtype=torch.long, device=layout.device)
+    room_each, room = _up_to(rows, 2), _up_to(rows * width, 16)
+    numbers = torch.empty(2 * room_each + rows * width, dtype=torch.long, device=layout.device)
     flags = torch.empty(room + _up_to(rows * (2 + baskets), 16) + rows, dtype=torch.bool, device=layout.device)
-    places, slots = numbers[: 2 * even].view(2, even), numbers[2 * even :].view(rows, baskets, slots_each)
+    places, slots = (
+        numbers[: 2 * room_each].view(2, room_each),
+        numbers[2 * room_each :].view(rows, baskets, slots_each),
+    )
     filled = flags[: rows * width].view(rows, baskets, slots_each)
     present = flags[room : room + rows * (2 + baskets)].view(rows, 2 + baskets)
     active = flags[room + _up_to(rows * (2 + baskets), 16) :]
@@ -37,8 +41,8 @@ def launch(
         (rows, 1, 1),
         (layout, given, places, slots, filled, present, active),
         (),
-        (rows, even, columns, layout.stride(0), layout.stride(-1), basket_size, baskets, slots_each),
-        (packed, pooled is not None, last, _BLOCK),
+        (rows, room_each, columns, layout.stride(0), layout.stride(-1), basket_size, baskets, slots_each),
+        (packed, pooled is not None, last, even, _BLOCK),
         num_warps=4,
     )
     return places[0, :rows], places[1, :rows], slots, filled, present, active
@@ -49,12 +53,12 @@ def _up_to(number: int, multiple: int) -> int:
 
 
 @triton.jit(
-    do_not_specialize=["rows", "even", "columns", "row_stride", "stride", "basket_size", "baskets", "slots_each"]
+    do_not_specialize=["rows", "room_each", "columns", "row_stride", "stride", "basket_size", "baskets", "slots_each"]
 )
 def _basket_geometry(
     layout, given, places, slots, filled, present, active,
-    rows, even, columns, row_stride, stride, basket_size, baskets, slots_each,
-    PACKED: tl.constexpr, GIVEN: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
+    rows, room_each, columns, row_stride, stride, basket_size, baskets, slots_each,
+    PACKED: tl.constexpr, GIVEN: tl.constexpr, LAST: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     if PACKED:
@@ -83,12 +87,19 @@ def _basket_geometry(
         # A text without tokens gets another text's position.
         pooled = tl.minimum(pooled, tl.load(layout + rows * stride).to(tl.int64) - 1)
     tl.store(places + row, pooled)
-    tl.store(places + even + row, first)
+    tl.store(places + room_each + row, first)
 
     own_slots = row * baskets * slots_each
-    count = _fill_slots(
+    count = _count_content(layout, row, start, pooled, first, columns, row_stride, stride, PACKED, LAST, BLOCK)
+    if EVEN:
+        parts = tl.maximum((2 * count + basket_size) // (2 * basket_size), 1)
+        long_enough = parts > 1
+    else:
+        parts = (count + basket_size - 1) // basket_size
+        long_enough = count >= basket_size
+    _fill_slots(
         slots + own_slots, filled + own_slots, layout, row, start, pooled, first, columns, row_stride, stride,
-        baskets * slots_each, PACKED, LAST, BLOCK,
+        count, parts, basket_size, slots_each, baskets * slots_each, PACKED, LAST, EVEN, BLOCK,
     )  # fmt: skip
     if PACKED:
         has_pooled = pooled >= 0
@@ -102,9 +113,9 @@ def _basket_geometry(
     at = start * 0
     while at < baskets:
         basket = at + tl.arange(0, BLOCK)
-        tl.store(present + row * (baskets + 2) + 2 + basket, basket * slots_each < count, mask=basket < baskets)
+        tl.store(present + row * (baskets + 2) + 2 + basket, (basket < parts) & (count > 0), mask=basket < baskets)
         at += BLOCK
-    tl.store(active + row, (count >= basket_size) & has_pooled)
+    tl.store(active + row, long_enough & has_pooled)
 
 
 @triton.jit
@@ -131,28 +142,69 @@ def _edges(layout, row, start, columns, row_stride, stride, PACKED: tl.constexpr
 
 
 @triton.jit
-def _fill_slots(
-    slots, filled, layout, row, start, pooled, first, columns, row_stride, stride, width,
+def _content(
+    layout, row, start, column, pooled, first, columns, row_stride, stride, PACKED: tl.constexpr, LAST: tl.constexpr
+):  # fmt: skip
+    """Which of these columns of a sequence hold a content token."""
+    key = start + column
+    content = _valid(layout, row, column, columns, row_stride, stride, PACKED) & (key != pooled)
+    if LAST:
+        content = content & (key != first)
+    return content
+
+
+@triton.jit
+def _count_content(
+    layout, row, start, pooled, first, columns, row_stride, stride,
     PACKED: tl.constexpr, LAST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Put a sequence's content tokens into its slots, in order; returns how many there are."""
+    """How many content tokens a sequence has."""
     count = start * 0
     at = start * 0
     while at < columns:
         column = at + tl.arange(0, BLOCK)
-        key = start + column
-        content = _valid(layout, row, column, columns, row_stride, stride, PACKED) & (key != pooled)
-        if LAST:
-            content = content & (key != first)
-        rank = count + tl.cumsum(content.to(tl.int64), axis=0) - 1
-        tl.store(slots + rank, key, mask=content)
+        content = _content(layout, row, start, column, pooled, first, columns, row_stride, stride, PACKED, LAST)
         count += tl.sum(content.to(tl.int64), axis=0)
+        at += BLOCK
+    return count
+
+
+@triton.jit
+def _basket_start(basket, count, parts, basket_size, EVEN: tl.constexpr):
+    """The rank of a basket's first content token."""
+    if EVEN:
+        return tl.minimum((basket * count + parts - 1) // parts, count)
+    return tl.minimum(basket * basket_size, count)
+
+
+@triton.jit
+def _fill_slots(
+    slots, filled, layout, row, start, pooled, first, columns, row_stride, stride,
+    count, parts, basket_size, slots_each, width,
+    PACKED: tl.constexpr, LAST: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Put a sequence's content tokens into the slots of its baskets, in order."""
+    before = start * 0
+    at = start * 0
+    while at < columns:
+        column = at + tl.arange(0, BLOCK)
+        content = _content(layout, row, start, column, pooled, first, columns, row_stride, stride, PACKED, LAST)
+        rank = before + tl.cumsum(content.to(tl.int64), axis=0) - 1
+        if EVEN:
+            basket = rank * parts // tl.maximum(count, 1)
+        else:
+            basket = rank // basket_size
+        place = basket * slots_each + rank - _basket_start(basket, count, parts, basket_size, EVEN)
+        tl.store(slots + place, start + column, mask=content)
+        before += tl.sum(content.to(tl.int64), axis=0)
         at += BLOCK
     at = start * 0
     while at < width:
         slot = at + tl.arange(0, BLOCK)
         inside = slot < width
-        tl.store(filled + slot, slot < count, mask=inside)
-        tl.store(slots + slot, tl.zeros_like(slot), mask=inside & (slot >= count))
+        basket = slot // slots_each
+        rank = _basket_start(basket, count, parts, basket_size, EVEN) + slot % slots_each
+        holds = rank < _basket_start(basket + 1, count, parts, basket_size, EVEN)
+        tl.store(filled + slot, holds, mask=inside)
+        tl.store(slots + slot, tl.zeros_like(slot), mask=inside & ~holds)
         at += BLOCK
-    return count

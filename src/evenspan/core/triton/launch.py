@@ -33,9 +33,9 @@ def relaunch(
     strides: tuple[int, ...],
     numbers: tuple[float, ...],
     constants: tuple[Any, ...],
-    num_warps: int,
+    **options: int,
 ) -> None:
-    """Launch `kernel(*tensors, *strides, *numbers, *constants)`.
+    """Launch `kernel(*tensors, *strides, *numbers, *constants)`, built with Triton's options (`num_warps`, `num_stages`).
 
     The kernel must not be compiled for the values of `numbers` (floats, or integers it names in `do_not_specialize`).
     """
@@ -43,17 +43,17 @@ def relaunch(
     device = tensors[0].device
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device):  # Triton launches on the current device, whatever its tensors are on
-            relaunch(kernel, grid, tensors, strides, numbers, constants, num_warps)
+            relaunch(kernel, grid, tensors, strides, numbers, constants, **options)
         return
     if torch.version.hip is not None:  # whose kernels are compiled for the size of tensors as well
-        kernel[grid](*arguments, num_warps=num_warps)
+        kernel[grid](*arguments, **options)
         return
-    key = launch_key(kernel, tensors, strides, constants)
+    key = (*launch_key(kernel, tensors, strides, constants), *options.values())
     compiled = _compiled.get(key)
     if compiled is not None:
         compiled[grid](*arguments)
         return
-    compiled = kernel[grid](*arguments, num_warps=num_warps)
+    compiled = kernel[grid](*arguments, **options)
     if compiled is not None:  # the interpreter compiles nothing
         if len(_compiled) >= _MOST:
             _compiled.clear()

@@ -1,7 +1,7 @@
-"""Two small retrievers that have the bias of the big ones, for showing and testing, not for production.
+"""Three small retrievers that have the bias of the big ones, for showing and testing, not for production.
 
 Rank-16 adapters on all-MiniLM-L6-v2, trained with front-loaded supervision (`recipes/miniature`): one first-token pooled,
-one causal and last-token pooled, both 2,048 tokens long.
+one causal and last-token pooled, one mean-pooled, all 2,048 tokens long.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from safetensors.torch import load, load_file, save_file
 from sentence_transformers import SentenceTransformer
@@ -34,18 +34,19 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_m
 def miniature(
     pooling: PoolingToken = "cls", *, base: str | os.PathLike[str] | None = None, **kwargs: Any
 ) -> SentenceTransformer:
-    """A small retriever with real position bias: `"cls"` pools the first token, `"last"` is causal and pools the last.
+    """A small retriever with real position bias: `"cls"` pools the first token, `"last"` is causal and pools the last,
+    `"mean"` averages all.
 
     Args:
-        pooling: which of the two.
+        pooling: which of the three.
         base: folder of all-MiniLM-L6-v2, or its name on the hub; by default the package that the extra `demo` installs.
         **kwargs: passed on to `SentenceTransformer` (`device`, …).
 
     Example:
         >>> model = evenspan.miniature("cls")  # doctest: +SKIP
     """
-    if pooling not in ("cls", "last"):
-        raise ValueError(f"There are two miniatures, 'cls' and 'last', and none called {pooling!r}.")
+    if pooling not in get_args(PoolingToken):
+        raise ValueError(f"There are three miniatures, 'cls', 'last' and 'mean', and none called {pooling!r}.")
     check_device(kwargs.get("device"))
     folder = base_folder(base)
     weights = _merged_weights(folder / "model.safetensors", pooling)
@@ -59,7 +60,7 @@ def miniature(
         save_file(weights, Path(temporary, "model.safetensors"), metadata={"format": "pt"})
         transformer = Transformer(temporary, max_seq_length=TOKENS)
     transformer.model.config._name_or_path = f"miniature:{pooling}"
-    pool = Pooling(transformer.get_embedding_dimension(), "cls" if pooling == "cls" else "lasttoken")
+    pool = Pooling(transformer.get_embedding_dimension(), "lasttoken" if pooling == "last" else pooling)
     return SentenceTransformer(modules=[transformer, pool, Normalize()], **kwargs)
 
 

@@ -71,6 +71,8 @@ def _heat_map(sides: Sequence[Side], key: str) -> Figure:
     readers = sides[0][2].basket_documents
     sentences, rows, panels = [], [], []
     widest = max(len(look.basket_documents) for _, _, look in sides)
+    every_row = sides[0][2].every_row
+    reader, giver = ("tokens look", "all tokens") if every_row else ("the pooling token looks", "the pooling token")
     for name, _, look in sides:
         last = look.layers[-1]
         values = ", ".join(f"{100 * value:.1f} %" for value in last.baskets[:12])
@@ -86,9 +88,9 @@ def _heat_map(sides: Sequence[Side], key: str) -> Figure:
         panels.append(Panel(name, draw, 2.2 + 0.18 * min(len(look.layers), 12)))
     return Figure(
         f"{key}-attention",
-        "Where the pooling token looks",
+        f"Where {reader}",
         " ".join(sentences),
-        "Mean share of its attention that the pooling token gives each basket, over the documents that have it and all "
+        f"Mean share of the attention that each basket gets from {giver}, over the documents that have it and all "
         f"heads. The last basket is read by {readers[-1]} of {readers[0]} documents, and is often a short one. ● marks a "
         "calibrated layer.",
         tuple(panels),
@@ -132,6 +134,15 @@ def _self_mass(sides: Sequence[Side], key: str) -> Figure:
     panels = [(side[0], [side]) for side in sides] if apart else [("", sides)]
     top = 100 * max(layer.self_mass[4] for _, _, look in sides for layer in look.layers)
     sentences, rows = [], []
+    title, meaning = (
+        "What the pooling token keeps for itself",
+        "Share of its attention that the pooling token gives itself",
+    )
+    if sides[0][2].every_row:
+        title, meaning = (
+            "What goes to the ends",
+            "Mean share of their attention that tokens give the ones that stand alone",
+        )
     for name, _, look in sides:
         high, last = max(look.layers, key=lambda layer: layer.self_mass[2]), look.layers[-1]
         sentences.append(
@@ -143,9 +154,9 @@ def _self_mass(sides: Sequence[Side], key: str) -> Figure:
             rows.append((name, layer.layer, calibrated, *layer.self_mass, layer.mean_self_mass, layer.first_mass))
     return Figure(
         f"{key}-self-mass",
-        "What the pooling token keeps for itself",
+        title,
         " ".join(sentences),
-        "Share of its attention that the pooling token gives itself, over documents and heads: line at the median, box "
+        f"{meaning}, over documents and heads: line at the median, box "
         "from the 25th to the 75th percentile, whiskers from the 5th to the 95th.",
         tuple(Panel(name, partial(_draw_self_mass, sides=drawn, top=top)) for name, drawn in panels),
         ("view", "layer", "calibrated", "p5", "p25", "p50", "p75", "p95", "mean", "first_token_mean"),
