@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help setup test test-thorough test-real test-oldest test-browser test-cluster test-frameworks lint format demo benchmark clean
+.PHONY: tables help setup test test-thorough test-real test-oldest test-browser test-cluster test-frameworks lint format demo benchmark clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ demo: $(INSTALLED)  ## the bias and its cure, in two minutes
 benchmark: $(INSTALLED)  ## what calibration, search and scoring cost on this machine
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/scoring.py
+
+tables: $(INSTALLED)  ## every table of README and docs: make tables DATA=DIR MODEL=DIR
+	$(BIN)/python benchmarks/tables.py --data $(DATA) --model $(MODEL)
 
 clean:  ## remove the virtual environments and caches
 	rm -rf .venv .venv-oldest .venv-frameworks .pytest_cache .mypy_cache .ruff_cache .hypothesis

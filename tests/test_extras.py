@@ -10,7 +10,7 @@ from evenspan import errors, sweeps
 from evenspan.demonstration import demonstrate
 from evenspan.errors import MissingExtraError
 from evenspan.evaluation import evaluate, load_benchmark
-from evenspan.evaluation.reproducing import reproduce
+from evenspan.sweeps.reproducing import reproduce
 
 
 @pytest.fixture

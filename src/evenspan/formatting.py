@@ -69,6 +69,9 @@ def method_name(method: str) -> str:
     """A method in few words, such as `soft λ 0.5, half of the layers`; a remark in brackets stays behind it."""
     if method == "none":
         return "plain"
+    first, plus, second = method.partition("+")
+    if plus:  # a baseline together with a calibration, or two that are fused
+        return f"{tame(first)} + {method_name(second)}"
     spelled, bracket, remark = method.partition(" (")
     calibration = calibration_named(spelled)
     if calibration is None:

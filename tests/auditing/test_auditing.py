@@ -72,6 +72,22 @@ def test_attention_agrees_with_an_eager_pass(architecture, tmp_path) -> None:
     np.testing.assert_array_equal(model.encode_document(text), plain)
 
 
+@torch.no_grad()
+def test_attention_in_intact_documents(cls_model, tmp_path) -> None:
+    audit = evenspan.audit(cls_model, TEXTS[:12], SETTING, intact=True, progress=False)
+    alone = evenspan.audit(cls_model, TEXTS[:1], "none", intact=True, progress=False)
+    for layer in alone.intact.layers:
+        own, _ = eager_masses(cls_model, TEXTS[0], None)[layer.layer]
+        assert layer.mean_self_mass == pytest.approx(own, abs=1e-5)
+    assert audit.intact != audit.plain.attention, "segments stood in another order there"
+    assert not any(layer.calibrated for layer in audit.intact.layers)
+    audit.write(tmp_path / "audit.json")
+    assert evenspan.Audit.read(tmp_path / "audit.json") == audit
+    values = json.loads((tmp_path / "audit.json").read_text())
+    del values["intact"]
+    assert evenspan.Audit.from_dict(values).intact is None, "earlier versions did not write it"
+
+
 def test_audit_of_a_model_and_its_file(cls_model, tmp_path) -> None:
     found = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
     assert found.plain.representation.documents == found.calibrated.representation.documents == 10

@@ -152,8 +152,11 @@ def test_comparison(cls_model, benchmark) -> None:
     assert low <= difference.value <= high
     from scipy import stats
 
-    scores = [[row.scores["ndcg@10"] for row in result.per_query] for result in (calibrated, plain)]
-    assert difference.p_value == pytest.approx(stats.ttest_rel(*scores).pvalue)
+    # Three queries for each document, in order: the test is over the means of documents.
+    scores = [
+        np.reshape([row.scores["ndcg@10"] for row in result.per_query], (-1, 3)) for result in (calibrated, plain)
+    ]
+    assert difference.p_value == pytest.approx(stats.ttest_rel(*(score.mean(axis=1) for score in scores)).pvalue)
     psi = found.rows[1].differences["PSI"]
     assert psi.value == pytest.approx(calibrated.psi - plain.psi)
     assert psi.significant == (not psi.interval[0] <= 0 <= psi.interval[1])

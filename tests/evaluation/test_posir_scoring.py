@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from helpers import copies
 
+from evenspan.cli import main
 from evenspan.evaluation import load_benchmark
 from evenspan.evaluation.benchmark import Benchmark, Collection, Query
 from evenspan.evaluation.benchmarks.posir import BIN_NAMES, bin_of
@@ -79,3 +82,30 @@ def test_nanobeir_is_the_mean_over_sets_not_over_queries(tmp_path) -> None:
     assert figures["ndcg"] == pytest.approx(0.6)
     assert figures["groups"]["B"].ndcg == pytest.approx(0.2)
     assert figures["psi"] is None
+
+
+def test_macro_averages_over_languages(cls_model, tmp_path, capsys) -> None:
+    path = copies.posir(tmp_path / "copy")
+    cls_model.save_pretrained(str(tmp_path / "model"))
+    command = [
+        "evaluate",
+        str(tmp_path / "model"),
+        "--benchmark",
+        "posir",
+        "--option",
+        f"path={path}",
+        "--no-cache",
+        "--json",
+    ]
+    command += ["--option", "language=deu-Latn,eng-Latn", "--resamples", "50", "--output", str(tmp_path / "out")]
+    assert main(command) == 0
+    printed = json.loads(capsys.readouterr().out)
+    plain = {result["benchmark"]: result for result in printed["results"] if result["method"] == "none"}
+    german, english, average = plain.values()
+    assert "posir-deu-Latn, posir-eng-Latn" in average["benchmark"]
+    assert average["ndcg"] == pytest.approx((german["ndcg"] + english["ndcg"]) / 2)
+    for name in ("psi_Q1", "psi_Q2", "ndcg_Q1"):
+        assert average["more"][name] == pytest.approx((german["more"][name] + english["more"][name]) / 2)
+    assert {"PSI(Q1)", "PSI(Q4)"} <= set(printed["comparison"]["columns"])
+    assert (tmp_path / "out" / "posir-deu-Latn" / "none.json").exists()
+    assert "macro-average" in (tmp_path / "out" / "comparison.json").read_text()

@@ -55,6 +55,27 @@ def test_everything_is_there_with_the_right_numbers(tmp_path) -> None:
         assert words in page.text
 
 
+def test_models_side_by_side(tmp_path) -> None:
+    for name, look in (("one", attention()), ("two", attention(layers=4))):
+        replace(
+            an_audit(), model=name, plain=View(look, representation()), intact=attention(0.5, len(look.layers))
+        ).write(tmp_path / "in" / name / "audit.json")
+    page = write_report(tmp_path / "in", tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Models side by side" in page
+    data = rows(tmp_path, "models-self-mass")
+    assert [(row["model"], row["view"]) for row in data[::6]] == [
+        ("one", "shuffled"),
+        ("two", "shuffled"),
+        ("one", "intact"),
+        ("two", "intact"),
+    ]
+    assert {row["view"] for row in rows(tmp_path, "m1-audit1-self-mass")} == {
+        "plain",
+        "calibrated",
+        "plain, intact text",
+    }
+
+
 def test_document_text_does_no_harm(tmp_path) -> None:
     target = write_report(hostile_sources(tmp_path / "in"), tmp_path / "report.html")
     page = Page(target.read_text(encoding="utf-8"))

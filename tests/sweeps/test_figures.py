@@ -9,7 +9,7 @@ from helpers.reports import a_sweep
 
 from evenspan import Calibration, sweeps
 from evenspan.errors import MissingExtraError
-from evenspan.sweeps.figures import strength_curves, strengths_figure, trade_off_figure
+from evenspan.sweeps.figures import strength_curves, strengths_figure, strengths_of_models, trade_off_figure
 
 
 def swept(*keep: Calibration) -> sweeps.SweepResult:
@@ -26,6 +26,17 @@ def test_images_are_written_in_the_format_of_their_name(plot, tmp_path) -> None:
         assert first.startswith(start)
         plot(swept(), str(tmp_path / name))
         assert (tmp_path / name).read_bytes() == first, "the same figure is the same file"
+
+
+def test_several_models_in_one_figure(tmp_path) -> None:
+    figure = strengths_of_models({"one": swept(), "two": swept()}, "models")
+    assert [panel.title for panel in figure.panels] == ["one", "two"]
+    end = [row[4] for row in figure.rows if (row[0], row[3]) == ("two", "end")]
+    assert end == pytest.approx([0, 0.05, 0.1, 0.2])
+    sweeps.plot_strengths_of_models({"one": swept(), "two": swept()}, tmp_path / "models.svg")
+    assert (tmp_path / "models.svg").stat().st_size > 1000
+    with pytest.raises(ValueError, match="nothing to draw"):
+        sweeps.plot_strengths_of_models({}, tmp_path / "a.png")
 
 
 def test_nothing_to_draw_and_nothing_to_draw_with(tmp_path, monkeypatch) -> None:

@@ -38,6 +38,7 @@ def audit(
     sample: int | None = 1000,
     segments: int = 5,
     versions: int = 1,
+    intact: bool = False,
     document_prompt: str | None = None,
     batch_size: int = 32,
     seed: int = 42,
@@ -46,9 +47,8 @@ def audit(
 ) -> Audit:
     """Find out what a model makes of each part of a document: what it never reads, where it looks, what its vectors show.
 
-    Every document of the sample is encoded once, with its segments in an order drawn at random, and its segments are encoded
-    by themselves: less than two passes, and one more with a calibration. Truncation and representation are found for any
-    `SentenceTransformer`, attention for those that can be calibrated.
+    Documents are encoded with their segments in random order, and segments by themselves: less than two passes, one more with
+    a calibration. Truncation and representation work for any `SentenceTransformer`, attention for calibratable ones.
 
     Args:
         model: the model; it is left as it was.
@@ -58,6 +58,7 @@ def audit(
         sample: how many documents to look at, drawn at random; None for all.
         segments: parts of the same length that a document is cut into.
         versions: orders that a document is encoded in; more of them narrow the intervals where documents are few.
+        intact: look at the attention in intact documents as well, plain: one more pass.
         document_prompt: as in `evaluate`.
         batch_size: as in `evaluate`.
         seed: of the sample, the orders and the bootstrap.
@@ -70,14 +71,13 @@ def audit(
     _check_options(sample, segments, versions, batch_size, seed)
     wanted, remarks = _wanted(model, calibration), list(notes)
     texts, names = sample_texts(texts, names, sample, seed, remarks)
-    room = room_for_text(model, document_prompt)
-    documents = read(model, names, texts, room, segments)
+    documents = read(model, names, texts, room := room_for_text(model, document_prompt), segments)
     cut = _with_segments(documents, segments, remarks)
     encoder = Encoder(model, prompt=document_prompt, batch_size=batch_size, unit=True, check_finite=False)
     passes = Passes(encoder, documents, cut, orders(len(cut), segments, versions, seed), progress)
     views, change = _views(passes, wanted, seed, remarks)
     options = {"segments": segments, "versions": versions, "batch_size": batch_size, "seed": seed}
-    setting = {**_setting(model, document_prompt), "documents": len(documents), **options}
+    setting = _setting(model, document_prompt) | {"documents": len(documents), **options}
     return Audit(
         model=setting["model"],
         calibration=None if wanted is None else str(wanted),
@@ -87,6 +87,7 @@ def audit(
         slope_change=change,
         notes=tuple(dict.fromkeys(remarks)),
         setting=setting,
+        intact=passes.intact(wanted) if intact else None,
     )
 
 

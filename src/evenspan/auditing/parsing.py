@@ -12,8 +12,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 def parse(hint: Any, value: Any) -> Any:
     """The value that a type hint asks for, from what its JSON was read to.
 
-    A number is finite, an `int` is a count. Every field must be there, unless later versions added it as one that may be
-    left out (a `bool` with a default); what is no field is ignored.
+    A number is finite, an `int` is a count. Every field must be there but those that came later (`metadata["since"]`); what
+    is no field is ignored.
 
     Raises:
         KeyError: a field is missing.
@@ -22,9 +22,10 @@ def parse(hint: Any, value: Any) -> Any:
     """
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         hints = get_type_hints(hint)
-        later = {field.name for field in dataclasses.fields(hint) if isinstance(field.default, bool)}
-        names = [field.name for field in dataclasses.fields(hint) if field.name in value or field.name not in later]
-        return hint(**{name: parse(hints[name], value[name]) for name in names})
+        there = [
+            field.name for field in dataclasses.fields(hint) if field.name in value or "since" not in field.metadata
+        ]
+        return hint(**{name: parse(hints[name], value[name]) for name in there})
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):  # of something and None
         return None if value is None else parse(arguments[0], value)

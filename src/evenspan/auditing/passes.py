@@ -70,6 +70,17 @@ class Passes:
             similarities = np.take_along_axis(by_segment, self.order, axis=2)
         return None if observer is None else observer.attention(), similarities
 
+    def intact(self, calibration: Calibration | None) -> Attention | None:
+        """What plain pooling tokens look at in documents as they are, by the baskets of a calibration, if it can be seen."""
+        model, texts = self.encoder.model, [document.text for document in self.documents]
+        try:
+            observer = Observer(model, None, (calibration or Calibration()).basket_size)
+        except (TypeError, UnsupportedModelError):
+            return None
+        with ProgressBar("Encoding intact documents", len(texts), shown=self.progress) as bar, uncalibrated(model):
+            self.encoder.encode(texts, bar=bar, attempt=observer.watching)
+        return observer.attention()
+
     def _in_order(self, version: int) -> list[str]:
         """The documents that have segments, with those in this order."""
         return [

@@ -63,7 +63,8 @@ class Attention:
     basket_size: int  # in tokens
     basket_documents: tuple[int, ...]  # how many documents have each basket
     layers: tuple[LayerAttention, ...]
-    every_row: bool = False  # whether these are means over all tokens of a document, in a mean-pooled model
+    # Whether these are means over all tokens of a document, in a mean-pooled model.
+    every_row: bool = field(default=False, metadata={"since": "0.1"})
 
     def __post_init__(self) -> None:
         if self.basket_size < 1 or not self.layers or not self.basket_documents:
@@ -126,6 +127,7 @@ class AuditFigures:
         slope_change: calibrated minus plain slope, over the same documents.
         notes: what to know before trusting a figure, what could not be looked at and why.
         setting: model, revision, versions, sample, seed.
+        intact: where the plain model looks in the documents as they are; None where that was not asked for.
     """
 
     model: str
@@ -136,6 +138,7 @@ class AuditFigures:
     slope_change: Estimate | None
     notes: tuple[str, ...]
     setting: Mapping[str, Any] = field(default_factory=dict)
+    intact: Attention | None = field(default=None, metadata={"since": "0.1"})
 
     @property
     def representations(self) -> tuple[Representation | None, Representation | None]:

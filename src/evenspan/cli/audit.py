@@ -2,12 +2,15 @@
 
 from typing import Annotated
 
+import typer
+
 from evenspan.calibration import Calibration
 from evenspan.cli import options, parsing
 from evenspan.cli.loading import load_model
 from evenspan.cli.output import Display, made
 from evenspan.cli.parsing import number, option
 
+_INTACT = "Look at the attention in the documents as they are as well, not only with their segments in random order."
 _VERSIONS = "How many random orders of its segments each document is encoded in; more help where documents are few."
 
 
@@ -21,6 +24,7 @@ def audit(
     calibration: options.CalibrationOrNone = None,
     segments: Annotated[int, number("How many parts a document is cut into.", 2)] = 5,
     versions: Annotated[int, number(_VERSIONS)] = 1,
+    intact: Annotated[bool, typer.Option("--intact", help=_INTACT)] = False,
     document_prompt: options.DocumentPrompt = None,
     batch_size: options.BatchSize = 32,
     device: options.Device = None,
@@ -58,6 +62,7 @@ def audit(
         sample=None,
         segments=segments,
         versions=versions,
+        intact=intact,
         document_prompt=document_prompt,
         batch_size=batch_size,
         seed=seed,

@@ -1,17 +1,20 @@
 """`evenspan evaluate`: what calibration does to each position, on a model and a benchmark."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from evenspan.calibration import Calibration
-from evenspan.cli.options import Calibrations, Data, Encoding, OutputFolder, SegmentEmbedder
+from evenspan.cli.baselines import Baselines
+from evenspan.cli.loading import load_model
+from evenspan.cli.options import Calibrations, Data, Encoding, OutputFolder
 from evenspan.cli.output import Display, made
-from evenspan.cli.parsing import number, option, share
+from evenspan.cli.parsing import BadOptionError, choice, number
 
-_BASELINE = "segment-average, window-average, late-chunking, chunks-max or bm25. May be repeated."
-_MODULES = {"bm25": "bm25s", "segment-average": "chonkie"}  # what a baseline needs
+_SORT = "Sort methods by a column: vectors, bytes, HM, PSI, nDCG@10 or Recall@10 (default: as they were asked for)."
 _TITLE = "Put each document's title in front of its text, in a folder in BEIR layout."
 
 
@@ -19,10 +22,8 @@ def evaluate(
     *,
     data: Data,
     calibration: Calibrations = None,
-    baseline: Annotated[list[str] | None, option(_BASELINE)] = None,
-    window: Annotated[int | None, number("Tokens in a window of the baselines (default: 256, or what fits).")] = None,
-    segment_embedder: SegmentEmbedder = None,
-    segment_threshold: Annotated[float, share("For segment-average: threshold of Chonkie's chunker.")] = 0.8,
+    baselines: Baselines,
+    sort: Annotated[str | None, choice(_SORT, "vectors|bytes|HM|PSI|nDCG@10|Recall@10", metavar="COLUMN")] = None,
     title: Annotated[bool, typer.Option("--title", help=_TITLE)] = False,
     cut: Annotated[list[int] | None, number("Another cutoff for nDCG and recall, besides 10. May be repeated.")] = None,
     output: OutputFolder = None,
@@ -33,43 +34,71 @@ def evaluate(
 
     Shows nDCG and recall by position on a benchmark: uncalibrated first, then under each calibration and baseline, with the
     paired significance of each difference. Without --calibration and --baseline it takes the calibration that the model was
-    saved with, or else the default one.
+    saved with, or else the default one. With several languages of posir (--option language=all) it shows each, and PosIR's
+    macro-average over them.
     """
-    names = [name for name in baseline or () if name != "none"]
-    data.require("Evaluation", *(_MODULES[name] for name in names if name in _MODULES))
+    data.require("Evaluation", *baselines.modules)
     options = {"cuts": (10, *(cut or ())), "progress": not display.quiet, **encoding.arguments()}
-    from evenspan.evaluation import compare, methods
-    from evenspan.evaluation import evaluate as run
-    from evenspan.evaluation.scores import file_name
+    from evenspan.evaluation import macro_average, methods
     from evenspan.models.calibrating import calibration_of
-    from evenspan.models.reading import room_for_text
 
-    for name in names:  # a wrong name is refused before anything is loaded
-        methods.baseline(name)
-    model, benchmark = data.load(encoding.device, **({"title": True} if title else {}))
-    settings = calibration or ([] if baseline else [calibration_of(model) or Calibration()])
-    details: dict[str, Any] = {"embedder": segment_embedder} if segment_embedder else {}
-    details["window"] = window or min(256, room_for_text(model, encoding.document_prompt))
-    baselines = [methods.baseline(name, threshold=segment_threshold, **details) for name in names]
-    chosen = [methods.Plain(), *map(methods.Calibrated, settings), *baselines]
+    baselines.check()  # a wrong name is refused before anything is loaded
+    benchmarks = [part.load_benchmark(**({"title": True} if title else {})) for part in data.languages()]
+    if sort in ("HM", "PSI") and not benchmarks[0].groups:
+        raise BadOptionError(
+            f"--sort {sort}: {benchmarks[0].name} has no positions. Sort by nDCG@10, vectors or bytes."
+        )
+    model = load_model(data.model, encoding.device)
+    settings = calibration or ([] if baselines.baseline else [calibration_of(model) or Calibration()])
+    chosen = [methods.Plain(), *map(methods.Calibrated, settings)]
+    chosen += baselines.methods(model, encoding.document_prompt, settings)
     for method in chosen:  # a method that cannot be used is refused before hours of work, not after
         method.check(model, encoding.document_prompt)
-    results = []
+    several = len(benchmarks) > 1
+    folders = [output / benchmark.name if output and several else output for benchmark in benchmarks]
+    results = [
+        list(_results(model, benchmark, chosen, folder, display, options))
+        for benchmark, folder in zip(benchmarks, folders, strict=True)
+    ]
+    tables = [_table(of_benchmark, folder, sort) for of_benchmark, folder in zip(results, folders, strict=True)]
+    if several:
+        results.append([macro_average(of_method) for of_method in zip(*results, strict=True)])
+        tables.append(_table(results[-1], output, sort))
+    values = {
+        "results": [result.to_dict(per_query=False) for of_benchmark in results for result in of_benchmark],
+        "comparison": json.loads(tables[-1].to_json()),
+    }
+    values |= {"comparisons": [json.loads(table.to_json()) for table in tables[:-1]]} if several else {}
+    markdown = [f"{table.benchmark}\n\n{table.to_markdown()}" if several else table.to_markdown() for table in tables]
+    display.show("\n\n".join(map(str, tables)), values, "\n\n".join(markdown))
+
+
+def _results(
+    model: Any, benchmark: Any, chosen: list[Any], folder: Path | None, display: Display, options: dict[str, Any]
+) -> Iterator[Any]:
+    """Of each method on a benchmark, written as soon as it is there."""
+    from evenspan.evaluation import evaluate as run
+    from evenspan.evaluation.scores import file_name
+
     for method in chosen:
         display.say(f"{benchmark.name}: {method.name}")
-        results.append(run(model, benchmark, method=method, **options))
-        if output is not None:
-            with made(output):
+        result = run(model, benchmark, method=method, **options)
+        if folder is not None:
+            with made(folder):
                 name = file_name(method.name)
-                results[-1].write(output / f"{name}.json")
-                results[-1].to_frame().to_csv(output / f"{name}.csv", index=False)
+                result.write(folder / f"{name}.json")
+                result.to_frame().to_csv(folder / f"{name}.csv", index=False)
+        yield result
+
+
+def _table(results: list[Any], folder: Path | None, sort: str | None) -> Any:
+    """The results side by side, sorted and written."""
+    from evenspan.evaluation import compare
+
     comparison = compare(results)
-    if output is not None:
+    comparison = comparison if sort is None else comparison.sorted_by(sort)
+    if folder is not None:
         tables = {"md": comparison.to_markdown(), "tex": comparison.to_latex(), "json": comparison.to_json()}
         for ending, text in tables.items():
-            (output / f"comparison.{ending}").write_text(text + "\n", encoding="utf-8")
-    values = {
-        "results": [result.to_dict(per_query=False) for result in results],
-        "comparison": json.loads(comparison.to_json()),
-    }
-    display.show(comparison, values, comparison.to_markdown())
+            (folder / f"comparison.{ending}").write_text(text + "\n", encoding="utf-8")
+    return comparison

@@ -3,7 +3,7 @@
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ _CALIBRATION = (
 )
 _OR_NONE = f"A setting such as 'soft,strength=1.0', or 'none' (default: the model's own, or '{Calibration()}')."
 _BENCHMARK = "fineweb-posq, squad-posq, posir, nanobeir, generated, a folder in BEIR layout, or a file in SQuAD format."
-_OPTION = "An option of the benchmark, such as tiny=true, language=deu-Latn or path=DIR. May be repeated."
+_OPTION = "An option of the benchmark, such as tiny=true, language=deu-Latn (or all) or path=DIR. May be repeated."
 _EMBEDDER = "For segment-average: the model that compares sentences, or 'self' (default: Chonkie's own)."
 _FORMAT = "What the files hold, where their names do not say."
 _MODEL = "A folder, a name on the Hugging Face hub, miniature:cls, miniature:last or miniature:mean."
@@ -98,8 +98,26 @@ class Data:
         on_hub = self.benchmark in ("fineweb-posq", "squad-posq", "posir", "nanobeir")
         require_evaluation(purpose, *modules, *(("datasets", "pyarrow") if on_hub else ()))
 
+    def languages(self) -> "list[Data]":
+        """One for each language of PosIR where several were asked for, such as `language=all`; otherwise this one alone."""
+        chosen = dict(map(_name_and_value, self.options or ()))
+        asked = str(chosen.get("language", "")).split(",")
+        if self.benchmark != "posir" or (asked != ["all"] and len(asked) < 2):
+            return [self]
+        from evenspan.evaluation.benchmarks.posir import LANGUAGES
+
+        others = [pair for pair in self.options or () if not pair.startswith("language=")]
+        return [
+            replace(self, options=[*others, f"language={name}"]) for name in (LANGUAGES if asked == ["all"] else asked)
+        ]
+
     def load(self, device: str | None, **more: Any) -> tuple[Any, Any]:
         """The model and the benchmark; `more` are options of it that have an option of their own."""
+        benchmark = self.load_benchmark(**more)
+        return load_model(self.model, device), benchmark
+
+    def load_benchmark(self, **more: Any) -> Any:
+        """The benchmark alone."""
         from evenspan.evaluation import load_benchmark
 
         chosen = dict(map(_name_and_value, self.options or ()))
@@ -110,7 +128,7 @@ class Data:
                 raise
             values = ", ".join(self.options or ())
             raise ValueError(f"The benchmark {self.benchmark!r} does not take one of the values {values}.") from error
-        return load_model(self.model, device), benchmark
+        return benchmark
 
 
 def _name_and_value(pair: str) -> tuple[str, bool | int | str]:

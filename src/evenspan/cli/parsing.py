@@ -71,6 +71,12 @@ def number(about: str, least: int = 1, most: int = 10**9, *names: str) -> Any:
     return option(about, "N", _bounded(int, lambda value: least <= value <= most, bounds), *names)
 
 
+def decimal(about: str, least: float, most: float) -> Any:
+    """An option that takes a number."""
+    bounds = f"a number between {least:,} and {most:,}"
+    return option(about, "NUMBER", _bounded(float, lambda value: least <= value <= most, bounds))
+
+
 def share(about: str, *, with_ends: bool = False) -> Any:
     """An option that takes a number between 0 and 1."""
     bounds = f"a number between 0 and 1{', 0 and 1 included' if with_ends else ''}"

@@ -26,7 +26,7 @@ def _language(code: str) -> str:
 def reproduce(
     *,
     table: Annotated[str, choice(_TABLE, "fineweb-posq|posir|nanobeir", metavar="TABLE", kind=typer.Argument)],
-    model: Annotated[str, option("Such as BAAI/bge-m3, or a folder with that model.", "MODEL", parsing.model_name)],
+    model: Annotated[str, option("Such as BAAI/bge-m3, or a folder with a model.", "MODEL", parsing.model_name)],
     paper_model: Annotated[str | None, option("The model's name in the paper, if it differs.")] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="A first look on a part of the data.")] = False,
     path: Annotated[Path | None, option(_COPY, "DIR", parsing.present_folder)] = None,
@@ -39,17 +39,17 @@ def reproduce(
     encoding: Encoding,
     display: Display,
 ) -> None:
-    """Run a table of the paper again.
+    """Run a table of the paper again, for any model.
 
-    Shows our figures beside the paper's, row by row, with the difference. If it is interrupted, the same command goes on
-    where it stopped.
+    Shows our figures beside the paper's where it has the model, with intervals, changes from no calibration and the paper's
+    counted claims. If it is interrupted, the same command goes on where it stopped.
     """
     if table != "posir" and (language or setting):
         raise BadOptionError(f"--language and --setting are for the table posir, not {table}: leave them out.")
     arguments = encoding.arguments()
     from evenspan.evaluation.evaluating import require_evaluation
     from evenspan.evaluation.methods import SegmentAverage
-    from evenspan.evaluation.reproducing import reproduce as run
+    from evenspan.sweeps.reproducing import reproduce as run
 
     require_evaluation("Reproduction", "chonkie", "datasets", "pyarrow")
     reproduced = run(
@@ -68,5 +68,6 @@ def reproduce(
     )
     with made(output):
         (output / f"{table}.md").write_text(f"{reproduced}\n", encoding="utf-8")
+        (output / f"{table}.tex").write_text(f"{reproduced.to_latex()}\n", encoding="utf-8")
         (output / f"{table}.json").write_text(reproduced.to_json() + "\n", encoding="utf-8")
     display.show(reproduced, reproduced.to_json(), str(reproduced))

@@ -1,5 +1,6 @@
 """Position-aware evaluation: what calibration does to each position and to overall quality."""
 
+from evenspan.evaluation.averaging import macro_average
 from evenspan.evaluation.benchmark import Benchmark, Collection, Query
 from evenspan.evaluation.benchmarks import load_benchmark
 from evenspan.evaluation.comparing import Comparison, compare
@@ -17,4 +18,5 @@ __all__ = [
     "compare",
     "evaluate",
     "load_benchmark",
+    "macro_average",
 ]

@@ -85,6 +85,7 @@ class Benchmark:
         scoring: `"groups"` by position group, `"posir"` by 20 bins and length buckets, `"average"` over collections.
         depth: how many documents a search returns; a relevant one beyond scores 0.
         options: what it was loaded with, to repeat it.
+        paired: whether documents of the same id in several collections are versions of one document.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Benchmark:
     scoring: Scoring = "groups"
     depth: int = 100
     options: Mapping[str, Any] = field(default_factory=dict)
+    paired: bool = False
 
     def __post_init__(self) -> None:
         for query in self.queries:

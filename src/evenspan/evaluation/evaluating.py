@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ from sentence_transformers import SentenceTransformer
 from evenspan.calibration import Calibration
 from evenspan.errors import require_extra
 from evenspan.evaluation.benchmark import Benchmark, Collection
-from evenspan.evaluation.measures import Scores, measure, with_default_cut
-from evenspan.evaluation.methods import Bm25, Calibrated, Method, Plain, baseline
+from evenspan.evaluation.measures import measure, with_default_cut
+from evenspan.evaluation.methods import Bm25, Calibrated, Hybrid, Method, Plain, baseline
+from evenspan.evaluation.methods.hybrid import DEPTH as FUSED
 from evenspan.evaluation.scores import EvaluationResult, QueryScore
 from evenspan.evaluation.scoring import Resampling, summarise
 from evenspan.evaluation.search import search
+from evenspan.evaluation.units import document_units
 from evenspan.evaluation.vectors import CachedEncoder
 from evenspan.formatting import method_name
 from evenspan.identity import versions
@@ -25,7 +27,7 @@ from evenspan.progress import ProgressBar
 
 _PACKAGES = (
     "evenspan", "torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "ir-measures",
-    "pytrec-eval-terrier", "bm25s", "chonkie", "datasets", "python",
+    "pytrec-eval-terrier", "bm25s", "pystemmer", "chonkie", "datasets", "python",
 )  # fmt: skip
 
 
@@ -83,6 +85,16 @@ def evaluate(
 
 
 @dataclass(frozen=True)
+class Ranked:
+    """The documents of a collection for each question, and what it takes to keep it: vectors, and bytes in float32."""
+
+    documents: Iterator[list[str]]
+    vectors: int
+    size: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Evaluator:
     """Evaluates any number of methods with one model, and encodes queries and documents once."""
 
@@ -101,41 +113,57 @@ class Evaluator:
         """Encode, search and score; `progress` may name the bar."""
         method.check(self.encoder.model, self.encoder.encoders["document"].prompt)
         rows: list[QueryScore] = []
-        vectors = documents = 0.0
+        units = document_units(benchmark)
+        notes: dict[str, None] = dict.fromkeys(method.remarks())
+        vectors = size = documents = 0.0
         label = (
             progress if isinstance(progress, str) else f"Encoding documents and queries ({method_name(method.name)})"
         )
         with ProgressBar(label, _texts(benchmark), shown=bool(progress) and not isinstance(method, Bm25)) as bar:
             for collection in benchmark.collections:
-                scores, per_document = self._search(collection, method, benchmark.depth, bar)
-                vectors += per_document * len(collection.corpus)
-                documents += len(collection.corpus)
-                rows.extend(
-                    QueryScore(collection.name, query.id, query.groups, query.position, query.length, scores[query.id])
-                    for query in collection.queries
+                questions = {query.id: query.text for query in collection.queries}
+                depth = min(benchmark.depth, self.cuts[-1])  # deeper than the last cut a ranking has no effect
+                ranked = self._rank(collection, questions, method, depth, bar)
+                rankings = dict(zip(questions, ranked.documents, strict=True))
+                scores = measure(rankings, collection.relevance, self.cuts)
+                vectors, size, documents = (
+                    vectors + ranked.vectors,
+                    size + ranked.size,
+                    documents + len(collection.corpus),
                 )
+                notes |= dict.fromkeys(ranked.notes)
+                rows.extend(
+                    QueryScore(name, query.id, query.groups, query.position, query.length, scores[query.id], unit)
+                    for query in collection.queries
+                    for name, unit in [(collection.name, units[collection.name, query.id])]
+                )
+        summary = summarise(benchmark, rows, self.resampling)
         return EvaluationResult(
             benchmark=benchmark.name,
             method=method.name,
             vectors_per_document=vectors / documents,
+            bytes_per_document=size / documents,
             setting=self.setting(benchmark),
             per_query=tuple(rows),
-            **summarise(benchmark, rows, self.resampling),
+            **{**summary, "notes": (*summary["notes"], *notes)},
         )
 
-    def _search(self, collection: Collection, method: Method, depth: int, bar: ProgressBar) -> tuple[Scores, float]:
-        """Scores of each query, and the vectors that a document costs."""
-        depth = min(depth, self.cuts[-1])  # deeper than the last cut a ranking has no effect on any figure
-        questions = {query.id: query.text for query in collection.queries}
+    def _rank(
+        self, collection: Collection, questions: Mapping[str, str], method: Method, depth: int, bar: ProgressBar
+    ) -> Ranked:
+        """The best documents of a collection for each question."""
+        if isinstance(method, Hybrid):
+            methods = (method.dense, method.sparse)
+            parts = [self._rank(collection, questions, part, max(depth, FUSED), bar) for part in methods]
+            documents = method.fuse([part.documents for part in parts], depth)
+            notes = tuple(note for part in parts for note in part.notes)
+            return Ranked(documents, parts[0].vectors, sum(part.size for part in parts), notes)
         if isinstance(method, Bm25):
-            ranked = method.rank(collection.corpus, list(questions.values()), depth)
-            per_document = 0.0
-        else:
-            documents = self.encoder.documents(method, collection.corpus, collection.name, bar)
-            ranked = search(self.encoder.queries(questions, collection.name, bar), documents, depth)
-            per_document = documents.per_document
-        rankings = dict(zip(questions, ranked, strict=True))
-        return measure(rankings, collection.relevance, self.cuts), per_document
+            index = method.index(collection.corpus)
+            return Ranked(index.rank(list(questions.values()), depth), 0, index.bytes, (index.remark(),))
+        vectors = self.encoder.documents(method, collection.corpus, collection.name, bar)
+        asked = self.encoder.queries(questions, collection.name, bar)
+        return Ranked(search(asked, vectors, depth), len(vectors.vectors), vectors.vectors.nbytes)
 
     def setting(self, benchmark: Benchmark) -> dict[str, Any]:
         """Everything needed to repeat a run, and to tell whether a result is of the same run."""

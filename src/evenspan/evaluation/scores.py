@@ -34,7 +34,7 @@ class GroupScore:
 
 @dataclass(frozen=True)
 class QueryScore:
-    """Scores of one query."""
+    """Scores of one query, and the document that it is about; queries on one document are resampled together."""
 
     collection: str
     query: str
@@ -42,6 +42,7 @@ class QueryScore:
     position: float | None
     length: int | None
     scores: Mapping[str, float]
+    unit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,12 @@ class EvaluationResult:
         groups: the same for each position group, bin or set.
         harmonic_mean: HM of the groups' nDCG@10; None without position groups.
         psi: position sensitivity index, 1 − min / max of the groups' nDCG@10.
-        intervals: 95 % bootstrap intervals of `ndcg`, `recall`, `harmonic_mean` and `psi`.
-        more: scores at other cuts, and what a benchmark's own scoring adds (PosIR's length buckets).
-        vectors_per_document: what a document costs in the index.
+        intervals: 95 % bootstrap intervals over documents of `ndcg`, `recall`, `harmonic_mean` and `psi`, for PosIR also of
+            `psi_Q1` to `psi_Q4`.
+        more: scores at other cuts; `psi_floor`, the PSI that shuffled positions give on average, and `psi_p_value`, in how
+            many shuffles it is as high as it is; and what a benchmark's own scoring adds (PosIR's length buckets).
+        vectors_per_document: what a document costs in the index; 0 for BM25.
+        bytes_per_document: the same in bytes, vectors in float32; None in results of earlier versions.
         notes: what to know before trusting a figure.
         setting: model, revision, versions, prompts, seed.
         per_query: the scores of each query.
@@ -79,6 +83,7 @@ class EvaluationResult:
     notes: tuple[str, ...]
     setting: Mapping[str, Any]
     per_query: tuple[QueryScore, ...] = field(repr=False, default=())
+    bytes_per_document: float | None = None
 
     @property
     def ranking_score(self) -> float:
@@ -104,7 +109,13 @@ class EvaluationResult:
         names = sorted(values["groups"], key=lambda name: _place(name, tuple(first)))
         groups = {name: GroupScore(**_tuples(values["groups"][name])) for name in names}
         intervals = _tuples(values["intervals"])
-        return cls(**{**_tuples(values), "groups": groups, "per_query": per_query, "intervals": intervals})
+        known = {
+            "groups": groups,
+            "per_query": per_query,
+            "intervals": intervals,
+            "method": current_name(values["method"]),
+        }
+        return cls(**{**_tuples(values), **known})
 
     @classmethod
     def read(cls, path: str | Path) -> EvaluationResult:
@@ -121,6 +132,11 @@ class EvaluationResult:
 
         rows = [{**vars(row), "groups": "|".join(row.groups), **row.scores} for row in self.per_query]
         return pandas.DataFrame(rows).drop(columns="scores", errors="ignore")
+
+
+def current_name(method: str) -> str:
+    """A method's name today: what earlier versions called late chunking is the average of all tokens."""
+    return re.sub(r"^late-chunking(,window=\d+)$", r"token-average\1", method)
 
 
 def file_name(method: str) -> str:

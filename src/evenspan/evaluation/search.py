@@ -34,11 +34,6 @@ class DocumentVectors:
     vectors: Vectors
     counts: NDArray[np.int64]
 
-    @property
-    def per_document(self) -> float:
-        """Vectors that a document costs on average."""
-        return len(self.vectors) / len(self.ids)
-
 
 def search(queries: Vectors, documents: DocumentVectors, depth: int) -> Iterator[list[str]]:
     """The ids of the best `depth` documents for each query, best first."""

@@ -1,62 +1,177 @@
-"""Confidence intervals and paired tests, by scipy."""
+"""Confidence intervals and paired tests by document: queries on one document are one observation, not many."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Values = NDArray[np.float64]
+from evenspan.evaluation.measures import position_sensitivity
+from evenspan.evaluation.sampling import NORMAL, TAIL, Sample, Values, codes_of
+
 Interval = tuple[float, float]
-Statistic = Callable[[list[Values]], Values]
+Statistic = Callable[[Values], Values]  # of the means of parts, along the first axis
+
+_NEGLIGIBLE = 0.1  # of a standard error: what a bias may be without being taken out
+FEW_PARTS = 6
+_SMALLEST = 1e-6  # a mean of 0 has no logarithm
 
 
-def means(groups: list[Values]) -> Values:
-    """The mean of each group of (resampled) values.  # (groups, ...)"""
-    return np.stack([values.mean(axis=-1) for values in groups])
+@dataclass(frozen=True)
+class Bootstrap:
+    """A sample and its resamples: intervals of 95 % of any statistic of the means of its parts, and tests."""
+
+    sample: Sample
+    means: Values  # (parts, sides, resamples)
+
+    @classmethod
+    def of(cls, sample: Sample, resamples: int, seed: int) -> Bootstrap | None:
+        """None without resamples, or where a part has fewer than two units."""
+        return cls(sample, sample.resampled(resamples, seed)) if resamples and sample.units > 1 else None
+
+    def interval(self, statistic: Statistic, *, linear: bool = True) -> Interval:
+        """Of a statistic of the first side, by percentiles.
+
+        One that is not linear may be biased: a harmonic mean of many parts comes out too low by chance, and its resamples
+        once more. Where that is more than a tenth of a standard error the percentiles are shifted by as much as both are off.
+        """
+        drawn = _finite(statistic(self.means)[0])
+        low, high = self._percentiles(drawn)
+        bias = 0.0 if linear else float(drawn.mean() - statistic(self.sample.means)[0])
+        negligible = max(_NEGLIGIBLE, 3 / np.sqrt(len(drawn))) * float(drawn.std())  # or not told from chance
+        shift = 2 * bias if abs(bias) > negligible else 0.0
+        return low - shift, high - shift
+
+    def difference(self, statistic: Statistic) -> Interval:
+        """Of a statistic of the first side minus that of the second, both over the same resampled units."""
+        first, second = statistic(self.means)
+        return self._percentiles(_finite(first - second))
+
+    def p_value(self, statistic: Statistic) -> float:
+        """That a statistic is the same on both sides: its difference by the standard error of its resamples."""
+        from scipy import stats
+
+        (first, second), (own, other) = statistic(self.means), statistic(self.sample.means)
+        error = _finite(first - second).std() * self.sample.reach / stats.t.isf(TAIL, self.sample.freedom)
+        return (
+            float(2 * stats.t.sf(abs(own - other) / error, self.sample.freedom)) if error > 0 else float(own == other)
+        )
+
+    def sensitivity_interval(self) -> Interval:
+        """Of PSI of the first side, 1 − lowest / highest mean: the range that the ratios of all pairs of parts leave it.
+
+        PSI is no smooth function where parts tie, and no percentile of resamples covers it there. As it is the largest over
+        pairs of 1 − one / the other, it is at least the highest lower limit of these when all hold together, and at most the
+        highest upper limit, each by itself. Lower limits are by the largest of the studentised differences of resamples.
+        """
+        logs, drawn = (np.log(np.maximum(means[:, 0], _SMALLEST)) for means in (self.sample.means, self.means))
+        ratios, resampled = logs[:, None] - logs, drawn[:, None] - drawn  # (parts, parts), and resamples
+        resampled = resampled[..., np.isfinite(drawn).all(axis=0)]
+        errors = resampled.std(axis=-1, ddof=1)
+        scaled = (resampled - ratios[..., None]) / np.where(errors > 0, errors, np.inf)[..., None]
+        together = np.quantile(scaled.max(axis=(0, 1)), 1 - TAIL) * self.sample.reach / NORMAL
+        low, high = (ratios - together * errors).max(), (ratios + self.sample.reach * errors).max()
+        return 1 - float(np.exp(-max(low, 0.0))), 1 - float(np.exp(-high))
+
+    def sensitivity_difference(self) -> Interval:
+        """Of PSI of the first side minus that of the second.
+
+        With few parts by percentiles. With many, PSI is mostly the noise of whatever parts are highest and lowest, the more
+        so the smaller it is, and percentiles cover its difference in three of four cases only: then it is the range over
+        the pairs of parts that may be the extreme ones, which is wide.
+        """
+        if len(self.means) <= FEW_PARTS:
+            return self.difference(position_sensitivity)
+        means, drawn = (np.maximum(of_parts, _SMALLEST) for of_parts in (self.sample.means, self.means))
+        drawn = drawn[..., np.isfinite(drawn).all(axis=(0, 1))]
+        pairs = ~np.eye(len(means), dtype=bool)
+        apart, resampled = ((1 - of_parts[:, None] / of_parts)[pairs] for of_parts in (means, drawn))  # (pairs, sides)
+        errors = resampled.std(axis=-1, ddof=1)
+        scaled = np.abs(resampled - apart[..., None]) / np.where(errors > 0, errors, np.inf)[..., None]
+        together = np.quantile(scaled.max(axis=0), 1 - TAIL, axis=-1) * self.sample.reach / NORMAL  # (sides,)
+        lowest = (apart - together * errors).max(axis=0)
+        extreme = apart + together * errors >= lowest  # the pairs that may be the extreme ones of a side
+        own = (resampled[:, 0] - resampled[:, 1]).std(axis=-1, ddof=1)
+
+        def most(side: int, other: int) -> float:
+            """How far one side may be above the other: its extreme pair above the same pair, or above all, of the other."""
+            may = extreme[:, side]
+            same = apart[may, side] - apart[may, other] + self.sample.reach * own[may]
+            any_pair = apart[may, side] + self.sample.reach * errors[may, side] - lowest[other]
+            return float(np.minimum(same, any_pair).max())
+
+        return -most(1, 0), most(0, 1)
+
+    def _percentiles(self, drawn: Values) -> Interval:
+        from scipy import stats
+
+        tail = stats.norm.sf(self.sample.reach)
+        low, high = np.quantile(drawn, (tail, 1 - tail))
+        return float(low), float(high)
 
 
-def bootstrap_interval(groups: Sequence[Values], statistic: Statistic, resamples: int, seed: int) -> Interval | None:
-    """The 95 % percentile bootstrap interval of a statistic of one or more groups of queries.
+def paired_p_value(sample: Sample) -> float | None:
+    """Of a t-test of the difference of both sides' means by units; None where there is nothing to compare.
 
-    Queries are resampled within their group. None where a group has fewer than two queries.
+    Its standard error is the jackknife's; with one query for each unit that is the paired t-test.
     """
     from scipy import stats
 
-    if resamples < 1 or min(len(values) for values in groups) < 2:
-        return None
-
-    def vectorised(*samples: Values, axis: int = -1) -> Values:
-        return statistic([np.moveaxis(values, axis, -1) for values in samples])
-
-    options: dict[str, Any] = {"n_resamples": resamples, "method": "percentile", "rng": np.random.default_rng(seed)}
-    interval = stats.bootstrap(tuple(groups), vectorised, vectorized=True, batch=100, **options).confidence_interval
-    return float(interval.low), float(interval.high)
-
-
-def paired_p_value(values: Values, others: Values) -> float | None:
-    """The p-value of a paired t-test; None where there is nothing to compare."""
-    from scipy import stats
-
-    difference = values - others
-    if len(values) < 2 or (np.ptp(difference) == 0 and difference[0] != 0):
-        return None  # one value, or the same difference every time: a t-test says nothing
-    if not difference.any():
-        return 1.0
-    return float(stats.ttest_rel(values, others).pvalue)
+    differences = sample.sums[:, 0, 0] - sample.sums[:, 0, 1]
+    count = len(differences)
+    if not differences.any():
+        return 1.0 if count > 1 else None
+    left_out = sample.without_each()[0]
+    apart = left_out[0] - left_out[1]
+    error = np.sqrt((count - 1) / count * np.square(apart - apart.mean()).sum()) if count > 1 else 0.0
+    if error <= 1e-15:
+        return None  # one unit, or the same difference every time: a t-test says nothing
+    (own, other), freedom = sample.means[0], count - 1
+    return float(2 * stats.t.sf(abs(own - other) / error, freedom))
 
 
-def paired_interval(
-    groups: Sequence[Values], others: Sequence[Values], statistic: Statistic, resamples: int, seed: int
-) -> Interval | None:
-    """The 95 % bootstrap interval of `statistic(groups) - statistic(others)`, both over the same resampled queries."""
-    pairs = [np.stack(pair) for pair in zip(groups, others, strict=True)]  # each (2, queries)
-    places = [np.arange(pair.shape[1], dtype=np.float64) for pair in pairs]
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values corrected for their number after Holm (1979): the chance that any is falsely below a bound is below it."""
+    corrected, highest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(np.argsort(p_values, kind="stable")):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = highest
+    return corrected
 
-    def difference(samples: list[Values]) -> Values:
-        drawn = [pair[:, places.astype(np.int64)] for pair, places in zip(pairs, samples, strict=True)]
-        return statistic([values[0] for values in drawn]) - statistic([values[1] for values in drawn])
 
-    return bootstrap_interval(places, difference, resamples, seed)
+def shuffled_sensitivity(
+    scores: Values, labels: Sequence[Hashable], units: Sequence[Hashable], shuffles: int, seed: int
+) -> Values:
+    """PSI of one score for each query when the labels of queries are shuffled, `shuffles` times.
+
+    `labels` are tuples of groups. They change places within a unit; units whose queries all have the same labels exchange
+    them as a whole, so that queries on one document stay one observation.
+    """
+    generator = np.random.default_rng(seed)
+    names, label = codes_of(labels)
+    _, unit = codes_of(units)
+    member = np.array(
+        [[group in of_label for of_label in names] for group in dict.fromkeys(g for n in names for g in n)]
+    )
+    order = np.argsort(unit, kind="stable")
+    starts = np.flatnonzero(np.diff(unit[order], prepend=-1))
+    lowest, highest = (edge.reduceat(label[order], starts) for edge in (np.minimum, np.maximum))
+    whole = lowest == highest
+    found = np.empty(shuffles)
+    for turn in range(shuffles):
+        of_unit = lowest.copy()
+        of_unit[whole] = generator.permutation(lowest[whole])
+        within = label[np.lexsort((generator.random(len(unit)), unit))]
+        placed = np.where(whole[unit[order]], of_unit[unit[order]], within)
+        sums, counts = (np.bincount(placed, weights, len(names)) for weights in (scores[order], None))
+        with np.errstate(invalid="ignore"):
+            means = (member @ sums) / (member @ counts)
+        means = means[np.isfinite(means)]
+        found[turn] = 1 - means.min() / means.max() if means.max() > 0 else 0.0
+    return found
+
+
+def _finite(drawn: Values) -> Values:
+    """Without the resamples that left out a whole part."""
+    return drawn[np.isfinite(drawn)]

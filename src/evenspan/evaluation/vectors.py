@@ -105,7 +105,12 @@ class CachedEncoder:
         if role not in self._model_settings:  # a large tokenizer takes seconds to read
             prompt = self.encoders[role].prompt
             self._model_settings[role] = encoding_setting(self.model, self.identity.weights, prompt)
-        return {**self._model_settings[role], "method": method, "chunker": _chunker_digest(method), "role": role}
+        setting = {**self._model_settings[role], "method": method, "chunker": _chunker_digest(method), "role": role}
+        if self.similarity == "cosine":
+            setting["method"] = re.sub(r"^token-average,", "late-chunking,", method)  # as it was called first
+        elif "average" in method:
+            setting["length"] = "as averaged"  # earlier versions made it 1
+        return setting
 
 
 def _chunker_digest(method: str) -> str | None:

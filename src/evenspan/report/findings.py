@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from evenspan.auditing.audit_result import Audit
 from evenspan.auditing.findings import Finding, Tone, audit_findings, calibration_effect
+from evenspan.evaluation.scores import EvaluationResult
+from evenspan.evaluation.scoring import CHANCE
 from evenspan.formatting import count, listed, method_name, plain, points, share, signed, tame
 from evenspan.report.load import Evaluation, Subject
 from evenspan.report.selection import choose, comparison_of
@@ -46,17 +48,26 @@ def _positions(evaluation: Evaluation) -> list[Finding]:
     where = {name: _WHERE.get(name, f"in “{tame(name)}”") for name in scores}
     text = (
         f"{_on(evaluation)}, nDCG@10 of the plain model is {100 * scores[best]:.1f} for answers {where[best]} and "
-        f"{100 * scores[worst]:.1f} for those {where[worst]} (PSI {start.psi:.3f}; 0 is even)."
+        f"{100 * scores[worst]:.1f} for those {where[worst]} (PSI {start.psi:.3f}; 0 is even{_chance(start)})."
     )
+    if start.more.get("psi_p_value", 0.0) > CHANCE:
+        return [Finding("No difference between positions was found beyond chance.", text, "neutral")]
     if scores[best] - scores[worst] < _EVEN:
         return [Finding("Answers are found equally well wherever they stand.", text, "good")]
     return [Finding("Where the answer stands decides how well it is found.", text, "bad")]
 
 
+def _chance(result: EvaluationResult) -> str:
+    """What PSI would be by chance, and its interval, where they are known."""
+    interval, floor = result.intervals.get("psi"), result.more.get("psi_floor")
+    told = f", {floor:.3f} comes by chance" if floor is not None else ""
+    return told + (f", 95 % interval {interval[0]:.3f} to {interval[1]:.3f}" if interval and told else "")
+
+
 def _calibration(evaluation: Evaluation, audited: str | None) -> list[Finding]:
     """What calibration gains, and what it costs."""
     start, choice = evaluation.plain, choose(evaluation, audited)
-    compared = comparison_of([start, choice.result]) if start is not None and choice is not None else None
+    compared = comparison_of(evaluation, [start, choice.result]) if start is not None and choice is not None else None
     if choice is None or compared is None:
         return []
     differences = compared.rows[1].differences

@@ -14,6 +14,7 @@ from evenspan.drawing.figure import Figure, inline
 from evenspan.formatting import listed, model_name, printable
 from evenspan.report.figures.audit import audit_figures
 from evenspan.report.figures.evaluation import evaluation_figures
+from evenspan.report.figures.models import model_figures
 from evenspan.report.findings import Tile, subject_findings, tiles
 from evenspan.report.load import Material, Subject
 from evenspan.report.tables import Table, audit_tables, data_table, evaluation_table, settings_tables
@@ -48,8 +49,13 @@ def sections(material: Material) -> list[Section]:
     ]
 
 
-def page(material: Material, content: Sequence[Section], folder: str) -> str:
-    """The whole report as HTML; `folder` is where its figures are kept."""
+def together(material: Material) -> list[tuple[Figure, str]]:
+    """What shows several models side by side, with its width."""
+    return _placed(model_figures(material))
+
+
+def page(material: Material, content: Sequence[Section], folder: str, shared: Sequence[tuple[Figure, str]] = ()) -> str:
+    """The whole report as HTML; `folder` is where its figures are kept, `shared` those of several models."""
     environment = Environment(loader=PackageLoader("evenspan.report"), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.globals |= {"inline": inline, "data_table": data_table}
@@ -57,6 +63,7 @@ def page(material: Material, content: Sequence[Section], folder: str) -> str:
     environment.filters["unbroken"] = lambda text: re.sub(r"(?<=\d) %", "\u00a0%", text)
     text = environment.get_template("page.html").render(
         sections=content,
+        shared=shared,
         made_from=_made_from(material),
         settings=list(settings_tables(material)),
         folder=folder,

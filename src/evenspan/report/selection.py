@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from evenspan.calibration import Calibration
@@ -71,8 +71,13 @@ def sweep_of(evaluation: Evaluation) -> SweepResult | None:
     return SweepResult(plain, settings, {}, detached)
 
 
-def comparison_of(results: list[EvaluationResult]) -> Comparison | None:
-    """With the significance of differences; None where the files lack what it needs."""
-    if not all(result.per_query for result in results) or not {"resamples", "seed"} <= results[0].setting.keys():
+def comparison_of(evaluation: Evaluation, results: list[EvaluationResult]) -> Comparison | None:
+    """Some of the results against the first of them; None where the files lack what tests need.
+
+    Of a sweep what is significant is corrected for all of its settings, also for those that are not among these.
+    """
+    compared = [*results, *(result for result in evaluation.results if sweep_of(evaluation) and result not in results)]
+    if not all(result.per_query for result in compared) or not {"resamples", "seed"} <= results[0].setting.keys():
         return None
-    return compare(results)
+    table = compare(compared, corrected=len(compared) > len(results) or sweep_of(evaluation) is not None)
+    return replace(table, rows=table.rows[: len(results)])

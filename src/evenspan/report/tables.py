@@ -76,7 +76,7 @@ def _with_interval(estimate: Estimate) -> str:
 def evaluation_table(evaluation: Evaluation, audited: str | None) -> Table:
     """The methods of the figures with the significance of each difference, and all others folded."""
     first = shown(evaluation, audited)
-    compared = comparison_of(first) if len(first) > 1 else None
+    compared = comparison_of(evaluation, first) if len(first) > 1 else None
     marks = {
         (row.method, name)
         for row in (compared.rows if compared else ())
@@ -85,7 +85,13 @@ def evaluation_table(evaluation: Evaluation, audited: str | None) -> Table:
     }
     caption = "nDCG@10 and Recall@10 × 100"
     if compared is not None:
-        caption += f"; * differs from {method_name(first[0].method)} (p < 0.05, or a 95 % paired interval without 0)"
+        over = f"over {compared.observations}"
+        test = (
+            f"p < 0.05 {over} after Holm's correction for {compared.corrected} methods"
+            if compared.corrected
+            else (f"p < 0.05, or a 95 % paired interval without 0, {over}, not corrected for the number of methods")
+        )
+        caption += f"; * differs from {method_name(first[0].method)} ({test})"
     results = evaluation.results
     folded = _methods(f"All {len(results)} methods", results, set()) if len(first) < len(results) else None
     return _methods(caption, first, marks, folded)
@@ -96,7 +102,7 @@ def _methods(
 ) -> Table:
     groups = list(results[0].groups) if len(results[0].groups) <= _FEW_GROUPS else []
     positions = results[0].psi is not None
-    many = any(result.vectors_per_document > 1 for result in results)
+    many = any(result.vectors_per_document != 1 for result in results)
     rows = []
     for result in results:
         scores = {f"nDCG@10 {name}": result.groups[name].ndcg if name in result.groups else None for name in groups}
@@ -106,8 +112,11 @@ def _methods(
         for name, score in scores.items():
             text = "–" if score is None else f"{score:.3f}" if name == "PSI" else f"{100 * score:.1f}"
             cells.append(text + "*" * ((result.method, name) in marks))
-        rows.append(cells + [f"{result.vectors_per_document:.1f}"] * many)
-    header = ["method", *groups, "nDCG@10", "Recall@10", *["HM", "PSI"] * positions, *["vectors/document"] * many]
+        size = result.bytes_per_document
+        costs = [f"{result.vectors_per_document:.1f}", "–" if size is None else count(size)]
+        rows.append(cells + (costs if many else []))
+    header = ["method", *groups, "nDCG@10", "Recall@10", *["HM", "PSI"] * positions]
+    header += ["vectors/document", "bytes/document"] if many else []
     return Table(caption, header, rows, folded=folded)
 
 

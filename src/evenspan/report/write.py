@@ -11,9 +11,9 @@ from evenspan.drawing.figure import save
 from evenspan.errors import require_extra
 from evenspan.evaluation.cache import write_whole
 from evenspan.report.load import Material, read_sources
-from evenspan.report.page import page, sections
+from evenspan.report.page import page, sections, together
 
-_FIGURE = re.compile(r"m\d+-(audit|evaluation)\d+-[\w-]+\.(svg|png|csv)")
+_FIGURE = re.compile(r"(m\d+-(audit|evaluation)\d+|models)-[\w-]+\.(svg|png|csv)")
 
 
 def write_report(sources: Iterable[str | Path] | str | Path | Material, output: str | Path = "report.html") -> Path:
@@ -44,12 +44,14 @@ def write_report(sources: Iterable[str | Path] | str | Path | Material, output: 
     named = [sources] if isinstance(sources, (str, Path)) else sources
     material = named if isinstance(named, Material) else read_sources(named)
     content = sections(material)
-    text = page(material, content, folder.name)
+    shared = together(material)
+    text = page(material, content, folder.name, shared)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():  # figures of an earlier report that this one may not have
         if _FIGURE.fullmatch(old.name):
             old.unlink()
-    for figure in (figure for section in content for part in section.parts for figure, _ in part.figures):
+    figures = [figure for section in content for part in section.parts for figure, _ in part.figures]
+    for figure in [*figures, *(figure for figure, _ in shared)]:
         save(figure, folder)
     write_whole(target, text.encode())
     return target

@@ -43,6 +43,14 @@ def plot_strengths(sweep: Sweep, path: str | Path) -> None:
     _plot(strengths_figure, sweep, path)
 
 
+def plot_strengths_of_models(sweeps: Mapping[str, Sweep], path: str | Path) -> None:
+    """What `plot_strengths` draws, one panel for each of several models by name."""
+    require_extra("report", "A figure", "matplotlib")
+    if not sweeps or not all(sweep.results for sweep in sweeps.values()):
+        raise ValueError("There is nothing to draw: no setting was evaluated.")
+    save_image(strengths_of_models(sweeps, Path(path).stem), path)
+
+
 def plot_trade_off(sweep: Sweep, path: str | Path) -> None:
     """PSI against HM for every setting, with the Pareto front."""
     _plot(trade_off_figure, sweep, path)
@@ -145,6 +153,35 @@ def _draw_strengths(axes: Any, changes: Mapping[str, Sequence[Point]], limits: t
         axes.plot(strengths, values, label=clipped(tame(name), 12), markersize=4.5, **style)
     axes.set(xlabel="strength λ", ylabel="change of nDCG@10", ylim=limits)
     axes.legend(ncols=4, handlelength=1.4, **_LEGEND)
+
+
+def strengths_of_models(sweeps: Mapping[str, Sweep], key: str) -> Figure:
+    """The change of nDCG@10 against strength for each position, one panel for each model: the paper's ablation."""
+    panels: dict[str, dict[str, list[Point]]] = {}
+    sentences, rows = [], []
+    for model, sweep in sweeps.items():
+        curves = strength_curves(sweep)
+        layers = max(curves, key=lambda name: (len(curves[name]), name == "half"))
+        names = [name for name in sweep.plain.groups if name in palette.POSITIONS] or list(sweep.plain.groups)[:5]
+        panels[model] = {name: _changes(sweep, curves[layers], name) for name in [*names, "HM"]}
+        sentences.append(f"{tame(model)}: {_strengths_in_words(layers, panels[model])}")
+        rows += [(model, layers, strength, name, by) for name, curve in panels[model].items() for strength, by in curve]
+    ends = [100 * row[4] for row in rows]
+    room = 0.08 * (max(ends) - min(ends)) or 1.0
+    limits = (min(ends) - room, max(ends) + room)
+    return Figure(
+        key,
+        "What strength does to each model",
+        " ".join(sentences),
+        "Change of nDCG@10 (×100) from the plain model as calibration gets stronger, one panel for each model. Above the line "
+        "is a gain, below it a cost.",
+        tuple(
+            Panel(clipped(tame(model), 40), partial(_draw_strengths, changes=changes, limits=limits))
+            for model, changes in panels.items()
+        ),
+        ("model", "layers", "strength", "figure", "change"),
+        tuple(rows),
+    )
 
 
 def trade_off_figure(sweep: Sweep, key: str) -> Figure:

@@ -7,18 +7,16 @@ from collections import Counter
 import numpy as np
 
 from evenspan.evaluation.benchmark import Benchmark
-from evenspan.evaluation.scoring import FEW
-
-QueryKey = tuple[str, str]  # collection and query
+from evenspan.evaluation.units import FEW, QueryKey, document_units
 
 
 def split(benchmark: Benchmark, share: float, seed: int) -> set[QueryKey]:
-    """The queries of one part. Queries that share a relevant document, in any collection, are on the same side.
+    """The queries of one part. Queries that share a relevant document are on the same side.
 
     Raises:
         ValueError: if a group of queries would be too small on either side for anything to be told.
     """
-    clusters = _clusters(benchmark)
+    clusters = document_units(benchmark)
     names = sorted(set(clusters.values()))
     shuffled = np.random.default_rng(seed).permutation(names)
     chosen = set(shuffled[: round(share * len(names))].tolist())
@@ -36,25 +34,3 @@ def split(benchmark: Benchmark, share: float, seed: int) -> set[QueryKey]:
                 f"{FEW}: use a larger benchmark, or another share or seed."
             )
     return part
-
-
-def _clusters(benchmark: Benchmark) -> dict[QueryKey, str]:
-    """For each query the name of the set of documents that it is connected to."""
-    parent: dict[str, str] = {}
-
-    def root(document: str) -> str:
-        parent.setdefault(document, document)
-        while parent[document] != document:
-            parent[document] = parent[parent[document]]
-            document = parent[document]
-        return document
-
-    answers: dict[QueryKey, str] = {}
-    for collection in benchmark.collections:
-        for query in collection.queries:
-            grades = collection.relevance[query.id]
-            first, *others = sorted(document for document in grades if grades[document] > 0) or sorted(grades)
-            answers[collection.name, query.id] = first
-            for other in others:
-                parent[root(other)] = root(first)
-    return {key: root(document) for key, document in answers.items()}

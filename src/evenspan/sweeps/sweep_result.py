@@ -47,8 +47,8 @@ class SweepResult:
 
     @cached_property
     def comparison(self) -> Comparison:
-        """All settings against the plain model."""
-        return compare(self._all())
+        """All settings against the plain model, what is significant corrected for their number."""
+        return compare(self._all(), corrected=True)
 
     def __str__(self) -> str:
         lines = [str(self.comparison)]

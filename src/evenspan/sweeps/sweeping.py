@@ -73,7 +73,7 @@ def sweep(
     prompts: dict[str, Any] = {"query_prompt": query_prompt, "document_prompt": document_prompt}
     with uncalibrated(model), TemporaryDirectory() if cache is None else nullcontext(cache) as folder:
         evaluator = Evaluator.of(model, cache=folder, batch_size=batch_size, resamples=resamples, seed=seed, **prompts)
-        _encode_together(evaluator.encoder, benchmark, methods, detached=detached, progress=progress)
+        encode_together(evaluator.encoder, benchmark, methods, detached=detached, progress=progress)
         plain = evaluator.run(benchmark, Plain())
         results: dict[Calibration, EvaluationResult] = {}
         for setting, method in methods.items():
@@ -109,7 +109,7 @@ def _usable(
     return [setting for setting in settings if setting not in failures], failures
 
 
-def _encode_together(
+def encode_together(
     encoder: CachedEncoder, benchmark: Benchmark, methods: dict[Calibration, Method], *, detached: bool, progress: bool
 ) -> None:
     """Put the vectors of all settings, and the plain ones, into the cache that they are evaluated from."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from evenspan.evaluation.comparing import Comparison, Difference, compare
 from evenspan.evaluation.evaluating import evaluate, require_evaluation
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.scoring import Resampling, summarise
+from evenspan.sweeps.objectives import Aim, Objective
 from evenspan.sweeps.splitting import split
 from evenspan.sweeps.sweep_result import SweepResult
 from evenspan.sweeps.sweeping import sweep
@@ -25,11 +26,14 @@ class Tuning:
 
     Attributes:
         calibration: what to use, as `calibrate` takes it; None: leave it off.
-        candidate: the best setting on the development queries.
+        candidate: the best setting on the development queries, of those that cost no more than they may if there are any.
         chosen: whether it was better there than the plain model.
         development: plain and candidate on the queries that chose.
         confirmation: plain and candidate on the other queries, with the significance of the difference.
         sweep: all settings on all queries.
+        aim: what was chosen by, see `tune`.
+        gain: of the candidate in what counts (HM; nDCG@10 where there are no positions) on the confirming queries.
+        losses: what the candidate costs there more than it may, in words.
     """
 
     calibration: Calibration | None
@@ -38,19 +42,30 @@ class Tuning:
     development: Comparison
     confirmation: Comparison
     sweep: SweepResult
+    aim: Aim
+    gain: Difference
+    losses: tuple[str, ...] = ()
 
     @property
-    def gain(self) -> Difference:
-        """The candidate's gain in HM (nDCG@10 where there are no positions) on the confirming queries."""
-        return _gain(self.confirmation)
+    def objective(self) -> Objective:
+        """What was chosen by."""
+        return self.aim.objective
 
     def __str__(self) -> str:
         gain, count, queries = self.gain, len(self.sweep.results), "on the development queries"
-        measured = f"{_name(self.confirmation)} {100 * gain.value:+.2f}"
+        measured = f"{self.aim.figure} {100 * gain.value:+.2f}"
         if gain.interval is not None:
             measured += f", 95 % interval {100 * gain.interval[0]:+.2f} to {100 * gain.interval[1]:+.2f}"
         if self.calibration is not None:
             answer = f"Use {self.calibration}: the best of {count} settings {queries}, and on the others {measured}."
+            if self.objective == "balanced" and self.aim.positions:
+                answer += " Overall nDCG@10 does not fall beyond noise, and no position loses more than another gains."
+        elif self.losses:
+            answer = (
+                f"Leave it off: {self.candidate} was the best of {count} settings {queries}, and has on the others "
+            )
+            answer += f"{measured}, but it costs more than it may: {'; '.join(self.losses)}. "
+            answer += "To go by HM alone, choose the objective 'hm' (--objective hm)."
         elif self.chosen:
             answer = f"Leave it off: {self.candidate} was the best of {count} settings {queries}, but on the others its gain "
             answer += f"is within noise ({measured})."
@@ -66,6 +81,7 @@ def tune(
     calibrations: Sequence[Calibration] | None = None,
     *,
     development: float = 0.5,
+    objective: str = "balanced",
     detached: bool = False,
     resamples: int = 1000,
     seed: int = 42,
@@ -73,9 +89,14 @@ def tune(
 ) -> Tuning:
     """Find the setting for a model on a benchmark, or find that the plain model is as good.
 
-    The setting with the highest HM on a part of the queries is compared with the plain model on the others; all questions
-    on one document are on the same side. It is recommended if its HM is higher beyond noise: a paired bootstrap interval
-    of 95 % that lies above 0.
+    The best setting on a part of the queries is compared with the plain model on the others; all questions on one document
+    are on the same side. It is recommended if it is better beyond noise: a paired bootstrap interval of 95 % over documents
+    that lies above 0. What counts is the objective:
+
+    - `"balanced"`: HM, unless overall nDCG@10 falls beyond noise, or a position loses, beyond noise, more than any other gains;
+    - `"hm"`: HM, whatever it costs;
+    - `"ndcg"`: nDCG@10 over all queries;
+    - `"worst"`: nDCG@10 of the position that is found worst.
 
     For chunks, and for documents of mixed lengths, tune over `even_grid()`: the paper's baskets make short texts worse.
 
@@ -87,6 +108,7 @@ def tune(
         raise ValueError(f"development must lie between 0 and 1, not {development}.")
     if resamples < 100:
         raise ValueError(f"Tuning needs at least 100 resamples to tell a gain from noise, not {resamples}.")
+    wanted = Aim.named(objective)
     resampling = Resampling(resamples, seed)
     chosen = split(benchmark, development, seed)
     swept = sweep(model, benchmark, calibrations, detached=detached, resamples=0, seed=seed, **options)
@@ -96,26 +118,38 @@ def tune(
         setting = {**result.setting, "resamples": resamples, "seed": seed}
         return replace(result, per_query=rows, setting=setting, **summarise(benchmark, rows, resampling))
 
+    aim = Aim(wanted, swept.plain.psi is not None)
     if not swept.results:
         reasons = "; ".join(f"{setting}: {reason}" for setting, reason in swept.failures.items())
         raise RuntimeError(f"No setting could be evaluated. {reasons}")
     on_development = {setting: part(result, choosing=True) for setting, result in swept.results.items()}
     plain = part(swept.plain, choosing=True)
-    best = max(on_development, key=lambda setting: on_development[setting].ranking_score)
+    best, development_table = _best(aim, plain, on_development)
     exact = swept.results[best]
     if swept.detached:
         options.pop("each", None)
         exact = evaluate(model, benchmark, best, resamples=0, seed=seed, **options)
-    confirmation = compare([part(swept.plain, choosing=False), part(exact, choosing=False)])
-    gain = _gain(confirmation)
-    better = on_development[best].ranking_score > plain.ranking_score
-    use = best if better and gain.significant and gain.value > 0 else None
-    return Tuning(use, best, better, compare([plain, on_development[best]]), confirmation, swept)
+    others = [part(result, choosing=False) for result in (swept.plain, exact)]
+    confirmation = compare(others)
+    gain, losses = aim.gain(others[0], others[1], confirmation), aim.losses(confirmation)
+    better = aim.score(on_development[best]) > aim.score(plain)
+    found = better and gain.significant and gain.value > 0
+    use = best if found and not losses else None
+    return Tuning(use, best, better, development_table, confirmation, swept, aim, gain, losses if found else ())
 
 
-def _name(comparison: Comparison) -> str:
-    return "HM" if "HM" in comparison.rows[-1].differences else "nDCG@10"
-
-
-def _gain(comparison: Comparison) -> Difference:
-    return comparison.rows[-1].differences[_name(comparison)]
+def _best(
+    aim: Aim, plain: EvaluationResult, results: Mapping[Calibration, EvaluationResult]
+) -> tuple[Calibration, Comparison]:
+    """The best setting that costs no more than it may, or if there is none the best one, and its comparison with plain."""
+    ranked = sorted(results, key=lambda setting: -aim.score(results[setting]))
+    first = compare([plain, results[ranked[0]]])
+    if not aim.losses(first):
+        return ranked[0], first
+    for setting in ranked[1:]:
+        if aim.score(results[setting]) <= aim.score(plain):
+            break  # what costs less gains nothing
+        compared = compare([plain, results[setting]])
+        if not aim.losses(compared):
+            return setting, compared
+    return ranked[0], first

@@ -66,7 +66,8 @@ def load_generated(
         placed = [POSITIONS[number % 3] for number in range(documents)]
         pick.shuffle(placed)
         collections = (_collection("generated", made, asked, placed),)
-    return Benchmark("generated", collections, POSITIONS, depth=max(100, documents), options=options)
+    depth, paired = max(100, documents), mode == "paired"
+    return Benchmark("generated", collections, POSITIONS, depth=depth, options=options, paired=paired)
 
 
 def _subjects(count: int, pick: random.Random) -> list[tuple[str, str]]:

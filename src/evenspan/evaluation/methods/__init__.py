@@ -13,18 +13,21 @@ from evenspan.evaluation.methods.base import Method, Vectors
 from evenspan.evaluation.methods.bm25 import Bm25, words
 from evenspan.evaluation.methods.calibrated import Calibrated
 from evenspan.evaluation.methods.chunks_max import ChunksMax
+from evenspan.evaluation.methods.hybrid import Hybrid
 from evenspan.evaluation.methods.late_chunking import LateChunking
 from evenspan.evaluation.methods.plain import Plain
 from evenspan.evaluation.methods.segment_average import SegmentAverage
+from evenspan.evaluation.methods.token_average import TokenAverage
 from evenspan.evaluation.methods.window_average import WindowAverage
 
 __all__ = [
-    "BASELINES", "Bm25", "Calibrated", "ChunksMax", "LateChunking", "Method", "Plain", "SegmentAverage", "Vectors",
-    "WindowAverage", "baseline", "words",
+    "BASELINES", "Bm25", "Calibrated", "ChunksMax", "Hybrid", "LateChunking", "Method", "Plain", "SegmentAverage",
+    "TokenAverage", "Vectors", "WindowAverage", "baseline", "words",
 ]  # fmt: skip
 
 BASELINES: dict[str, type[Method]] = {
-    method.kind: method for method in (Plain, SegmentAverage, WindowAverage, LateChunking, ChunksMax, Bm25)
+    method.kind: method
+    for method in (Plain, SegmentAverage, WindowAverage, TokenAverage, LateChunking, ChunksMax, Bm25, Hybrid)
 }
 
 

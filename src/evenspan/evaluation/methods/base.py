@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from evenspan.encoding import Encoder
-from evenspan.models.calibrating import uncalibrated
+from evenspan.calibration import Calibration
+from evenspan.encoding import Encoder, unit_length
+from evenspan.models.calibrating import calibrated, uncalibrated
 from evenspan.models.reading import check_window, windows
 from evenspan.progress import ProgressBar
 
@@ -38,6 +39,10 @@ class Method:
     def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:
         """Raise an error that says why if this method cannot be used with a model, before anything is encoded."""
 
+    def remarks(self) -> tuple[str, ...]:
+        """What its name does not say, for the notes of a result."""
+        return ()
+
 
 @dataclass(frozen=True)
 class Windowed(Method):
@@ -57,18 +62,25 @@ class Windowed(Method):
         return encode_pieces(encoder, [windows(encoder.model, text, self.window) for text in texts], bar)
 
 
-def encode_pieces(encoder: Encoder, pieces: Sequence[Sequence[str]], bar: ProgressBar | None) -> Vectors:
-    """The plain vectors of the pieces of each text, all pieces together."""
+def encode_pieces(
+    encoder: Encoder, pieces: Sequence[Sequence[str]], bar: ProgressBar | None, calibration: Calibration | None = None
+) -> Vectors:
+    """The vectors of the pieces of each text, all pieces together, plain or calibrated."""
     together = [piece for group in pieces for piece in group]
     if bar is not None and bar.total is not None:
         bar.refresh(bar.total + len(together) - len(pieces))  # it counted a text for each
-    with uncalibrated(encoder.model):
+    model = encoder.model
+    with uncalibrated(model) if calibration is None else calibrated(model, calibration):
         vectors = encoder.encode(together, bar=bar)
     return np.split(vectors, np.cumsum([len(group) for group in pieces])[:-1])
 
 
-def average(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The mean of vectors, of length 1.  # (1, dimensions)"""
-    mean = vectors.mean(axis=0, keepdims=True)
-    averaged: NDArray[np.float32] = mean / max(float(np.linalg.norm(mean)), 1e-12)
-    return averaged
+def average(vectors: NDArray[np.float32], model: SentenceTransformer) -> NDArray[np.float32]:
+    """The mean of vectors, of length 1 where the model compares by cosine.  # (1, dimensions)"""
+    mean: NDArray[np.float32] = vectors.mean(axis=0, keepdims=True)
+    return unit_length(mean) if compares_by_cosine(model) else mean
+
+
+def compares_by_cosine(model: SentenceTransformer) -> bool:
+    """Whether the length of vectors does not count."""
+    return str(model.similarity_fn_name) == "cosine"

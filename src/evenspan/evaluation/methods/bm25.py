@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from importlib.util import find_spec
+from itertools import islice, pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
@@ -13,7 +16,12 @@ from sentence_transformers import SentenceTransformer
 from evenspan.errors import require_extra
 from evenspan.evaluation.methods.base import Method
 
-_WORD = re.compile(r"[㐀-鿿豈-﫿぀-ヿ가-힯]|[^\W㐀-鿿豈-﫿぀-ヿ가-힯]+")
+_CJK = "㐀-鿿豈-﫿぀-ヿ가-힯"
+_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
+_RUN = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+")
+_SAMPLE = 200  # documents that the language is told by
+_ENOUGH = 0.05  # of all words must be function words of a language
+_ARABIC = re.compile(r"[\u0600-\u06ff]")
 
 
 def words(text: str) -> list[str]:
@@ -21,31 +29,127 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
+def terms(text: str, stem: Callable[[list[str]], list[str]] | None = None) -> list[str]:
+    """What BM25 matches: stemmed words, and in Chinese, Japanese and Korean every two neighbouring characters."""
+    found: list[str] = []
+    for run in _RUN.findall(text.lower()):
+        if _WORD.fullmatch(run) and not re.match(rf"[{_CJK}]", run):
+            found.append(run)
+        else:
+            found += ["".join(pair) for pair in pairwise(run)] or [run]
+    return stem(found) if stem is not None else found
+
+
 @dataclass(frozen=True)
 class Bm25(Method):
-    """BM25 by bm25s: words, no vectors. Where its scores differ by position, the data does, not a model."""
+    """BM25 by bm25s: words, no vectors. Where its scores differ by position, the data does, not a model.
+
+    Args:
+        k1: how much a word counts that stands in a document again.
+        b: how much long documents are held back.
+        stemmer: a language of Snowball, such as `"german"`; `"none"`; or `"auto"`: that of the documents, told by their
+            function words, if there is one.
+    """
 
     kind: ClassVar[str] = "bm25"
     k1: float = 1.5
     b: float = 0.75
+    stemmer: str = "auto"
 
     def __post_init__(self) -> None:
         if not 0 <= self.k1 < float("inf"):
             raise ValueError(f"k1 must be a number of at least 0, not {self.k1}.")
         if not 0 <= self.b <= 1:
             raise ValueError(f"b must lie between 0 and 1, not {self.b}.")
+        if self.stemmer not in ("auto", "none") and self.stemmer not in _algorithms():
+            known = ", ".join(("auto", "none", *_algorithms()))
+            raise ValueError(f"There is no stemmer {self.stemmer!r}; there are {known}.")
+
+    @property
+    def name(self) -> str:
+        """Without the stemmer where that is told by the documents: a note says which it was."""
+        return f"{self.kind},k1={self.k1},b={self.b}" + f",stemmer={self.stemmer}" * (self.stemmer != "auto")
 
     def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:  # noqa: ARG002, D102
-        require_extra("eval", "bm25", "bm25s")
+        require_extra("eval", self.kind, "bm25s")
 
-    def rank(self, corpus: Mapping[str, str], queries: Sequence[str], depth: int) -> Iterator[list[str]]:
-        """The best `depth` documents that share a word with each query; equal scores in order of id."""
+    def index(self, corpus: Mapping[str, str]) -> WordIndex:
+        """An index of documents."""
+        language = detect_language(list(islice(corpus.values(), _SAMPLE))) if self.stemmer == "auto" else self.stemmer
+        return WordIndex(corpus, self.k1, self.b, language if language in _algorithms() else None)
+
+
+class WordIndex:
+    """Documents by their words, stemmed by the stemmer of a language if there is one."""
+
+    def __init__(self, corpus: Mapping[str, str], k1: float, b: float, language: str | None) -> None:
         import bm25s
 
-        ids = sorted(corpus)
-        index = bm25s.BM25(method="lucene", k1=self.k1, b=self.b)
-        index.index([words(corpus[name]) for name in ids], show_progress=False)
+        self.language, self.ids = language, sorted(corpus)
+        self._stem = None
+        if language is not None:
+            import Stemmer
+
+            self._stem = Stemmer.Stemmer(language).stemWords
+        self._index = bm25s.BM25(method="lucene", k1=k1, b=b)
+        self._index.index([terms(corpus[name], self._stem) for name in self.ids], show_progress=False)
+
+    @property
+    def bytes(self) -> int:
+        """What its scores take."""
+        return sum(int(part.nbytes) for part in self._index.scores.values() if isinstance(part, np.ndarray))
+
+    def remark(self) -> str:
+        """How words were made."""
+        stemmed = f"stemmed (Snowball, {self.language})" if self.language else "not stemmed"
+        missing = "" if self.language or _algorithms() else ": PyStemmer is not installed"
+        return f"bm25: words {stemmed}{missing}, pairs of characters in Chinese, Japanese and Korean"
+
+    def rank(self, queries: Sequence[str], depth: int) -> Iterator[list[str]]:
+        """The best `depth` documents that share a word with each query; equal scores in order of id."""
         for query in queries:
-            scores = index.get_scores(words(query)) if words(query) else np.zeros(len(ids), dtype=np.float32)
-            best = np.lexsort((np.arange(len(ids)), -scores.astype(np.float64).round(6)))[:depth]
-            yield [ids[place] for place in best if scores[place] > 0]
+            asked = terms(query, self._stem)
+            scores = self._index.get_scores(asked) if asked else np.zeros(len(self.ids), dtype=np.float32)
+            best = np.lexsort((np.arange(len(self.ids)), -scores.astype(np.float64).round(6)))[:depth]
+            yield [self.ids[place] for place in best if scores[place] > 0]
+
+
+def detect_language(texts: Sequence[str]) -> str | None:
+    """The language whose function words are most of the words of texts, if they are enough; Arabic by its script."""
+    from bm25s import stopwords
+
+    counts = Counter(word for text in texts for word in words(text[:2000]))
+    total = sum(counts.values())
+    if not total:
+        return None
+    if sum(count for word, count in counts.items() if _ARABIC.match(word)) > total / 2:
+        return "arabic"
+    listed: dict[str, Any] = {name: getattr(stopwords, f"STOPWORDS_{name.upper()}") for name in _LISTED}
+    listed["english"] = stopwords.STOPWORDS_EN
+    shares = {name: sum(counts[word] for word in set(of_name)) / total for name, of_name in listed.items()}
+    best = max(shares, key=shares.__getitem__)
+    return best if shares[best] >= _ENOUGH else None
+
+
+_LISTED = (
+    "danish",
+    "dutch",
+    "french",
+    "german",
+    "italian",
+    "norwegian",
+    "portuguese",
+    "russian",
+    "spanish",
+    "swedish",
+    "turkish",
+)
+
+
+def _algorithms() -> tuple[str, ...]:
+    """The stemmers there are; none without PyStemmer."""
+    if find_spec("Stemmer") is None:
+        return ()
+    import Stemmer
+
+    return tuple(Stemmer.algorithms())

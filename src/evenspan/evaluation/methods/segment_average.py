@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,15 +28,15 @@ class SegmentAverage(Method):
 
     Args:
         embedder: what the chunker compares sentences with: a model folder or hub name, or `"self"` for the model under
-            test. The paper names neither embedder nor threshold; these are Chonkie's own defaults.
+            test. The paper names neither embedder nor threshold; all three are Chonkie's own defaults.
         threshold: of Chonkie's `SemanticChunker`.
-        chunk_size: most tokens in a chunk.
+        chunk_size: most tokens in a chunk, by the embedder's tokenizer.
     """
 
     kind: ClassVar[str] = "segment-average"
     embedder: str = "minishlab/potion-base-32M"
     threshold: float = 0.8
-    chunk_size: int = 512
+    chunk_size: int = 2048
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold < 1:  # as Chonkie has it
@@ -45,6 +46,17 @@ class SegmentAverage(Method):
 
     def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:  # noqa: ARG002, D102
         require_extra("eval", "segment-average", "chonkie")
+
+    def remarks(self) -> tuple[str, ...]:  # noqa: D102
+        import chonkie
+
+        known = inspect.signature(chonkie.SemanticChunker).parameters
+        ours = ("embedding_model", "threshold", "chunk_size", "delim", "kwargs")
+        rest = ", ".join(f"{name} {value.default}" for name, value in known.items() if name not in ours)
+        return (
+            f"segment-average: Chonkie {chonkie.__version__}, embedder {self.embedder}, threshold {self.threshold}, chunk_size "
+            f"{self.chunk_size}, delimiters {' '.join(map(repr, _DELIMITERS))}, the rest its defaults ({rest})",
+        )
 
     def encode(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None = None) -> Vectors:  # noqa: D102
         model = encoder.model
@@ -57,7 +69,7 @@ class SegmentAverage(Method):
             [piece for chunk in group for piece in windows(model, chunk.text, room)] or [text]
             for text, group in zip(texts, chunks, strict=True)
         ]
-        return [average(vectors) for vectors in encode_pieces(encoder, pieces, bar)]
+        return [average(vectors, model) for vectors in encode_pieces(encoder, pieces, bar)]
 
     def _chunker(self, model: SentenceTransformer) -> Any:
         from chonkie import SemanticChunker

@@ -18,4 +18,4 @@ class WindowAverage(Windowed):
     kind: ClassVar[str] = "window-average"
 
     def encode(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None = None) -> Vectors:  # noqa: D102
-        return [average(vectors) for vectors in super().encode(encoder, texts, bar)]
+        return [average(vectors, encoder.model) for vectors in super().encode(encoder, texts, bar)]

@@ -27,7 +27,10 @@ def audit_figures(audit: AuditFigures, key: str) -> list[Figure]:
     sides = [(name, colour, look) for look, (name, colour, _) in zip(looks, _SIDES, strict=False)]
     # What is drawn first is called plain.
     figures = [_representation(shapes, key)] if audit.plain.representation else []
-    return figures + ([_self_mass(sides, key), _heat_map(sides, key)] if audit.plain.attention else [])
+    if not audit.plain.attention:
+        return figures
+    boxes = [*sides, ("plain, intact text", palette.METHODS[2], audit.intact)] if audit.intact else sides
+    return [*figures, _self_mass(boxes, key), _heat_map(sides, key)]
 
 
 def _representation(shapes: Sequence[Representation], key: str) -> Figure:
@@ -157,7 +160,8 @@ def _self_mass(sides: Sequence[Side], key: str) -> Figure:
         title,
         " ".join(sentences),
         f"{meaning}, over documents and heads: line at the median, box "
-        "from the 25th to the 75th percentile, whiskers from the 5th to the 95th.",
+        "from the 25th to the 75th percentile, whiskers from the 5th to the 95th. Segments stand in random order, unless the "
+        "text is called intact.",
         tuple(Panel(name, partial(_draw_self_mass, sides=drawn, top=top)) for name, drawn in panels),
         ("view", "layer", "calibrated", "p5", "p25", "p50", "p75", "p95", "mean", "first_token_mean"),
         tuple(rows),

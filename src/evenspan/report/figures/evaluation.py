@@ -39,7 +39,7 @@ def _by_position(results: Sequence[EvaluationResult], key: str) -> Figure:
         "; ".join(sentences) + ".",
         "Higher is better, and points at one height mean that "
         + ("where the answer stands does not matter." if positions else "the sets are equally hard.")
-        + " Lines: 95 % bootstrap intervals over queries.",
+        + " Lines: 95 % bootstrap intervals over documents.",
         (Panel("", partial(_draw_by_position, results=results), 2.7 + 0.19 * len(results)),),
         ("method", "group", "queries", "ndcg@10", "low", "high"),
         tuple(

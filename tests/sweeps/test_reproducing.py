@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from helpers import copies
 
+from evenspan import Calibration
 from evenspan.cli import main
-from evenspan.evaluation import reproducing as reproduction
 from evenspan.evaluation.methods import SegmentAverage
-from evenspan.evaluation.reproducing import paper_table, reproduce
+from evenspan.sweeps import paper_rows
+from evenspan.sweeps.paper import claims, paper_table
+from evenspan.sweeps.reproducing import reproduce
+from evenspan.sweeps.reproduction import ReproducedRow
 
 OPTIONS = {
     "segment_average": SegmentAverage(embedder="self"),
@@ -40,6 +44,9 @@ def test_fineweb_posq(cls_model, tmp_path) -> None:
     assert default.differences["begin"] == pytest.approx(default.ours["begin"] - 86.62)
     assert f"{default.ours['HM']:.2f} / 80.62 / {default.differences['HM']:+.2f}" in str(table)
     assert len(table.to_frame()) == 26 * 5
+    assert default.changes["HM"].value == pytest.approx(default.ours["HM"] - table.rows[0].ours["HM"])
+    assert r"\toprule" in table.to_latex()
+    assert "of 24 (paper: " in str(table)
     # A second run reads what is there; after one result is lost, that one is computed again.
     again = reproduce("fineweb-posq", cls_model, report=seen.append, **options)
     assert (again, len(seen)) == (table, 26)
@@ -84,21 +91,62 @@ def test_posir(cls_model, tmp_path, monkeypatch) -> None:
     assert "PSI_Q1: ours / paper / difference" in str(table)
     assert "NaN" not in table.to_json()
     assert rows["x-x", "none", "average"].paper == {}, "two languages are not the paper's ten"
-    monkeypatch.setattr(reproduction, "LANGUAGES", tuple(languages))
+    monkeypatch.setattr(paper_rows, "LANGUAGES", tuple(languages))
     complete = reproduce("posir", cls_model, languages=languages, settings=["x-x"], **options)
     averages = {row.labels["method"]: row for row in complete.rows if row.labels["language"] == "average"}
     assert averages["none"].paper["nDCG@10"] == 47.37
+    assert (averages["none"].paper["PSI"], averages["none"].paper["nDCG@10 Q1"]) == (0.4, 61.28), "the paper's Avg rows"
     with pytest.raises(ValueError, match="no language 'de'"):
         reproduce("posir", cls_model, languages=["de"], **options)
     with pytest.raises(ValueError, match="x-x or x-en"):
         reproduce("posir", cls_model, languages=languages, settings=["en-x"], **options)
 
 
-def test_models_the_paper_does_not_have(cls_model) -> None:
+def test_models_the_paper_does_not_have(cls_model, tmp_path) -> None:
+    path = copies.fineweb_posq(tmp_path / "data")
+    table = reproduce("fineweb-posq", cls_model, path=path, **{**OPTIONS, "resamples": 100})
+    assert len(table.rows) == 26
+    assert not any(row.paper for row in table.rows)
+    assert "paper / difference" not in str(table)
+    assert any("The paper has no figures of" in note and "bge-m3-dense" in note for note in table.notes)
+    assert sum("in 0 of" in claim or " of 24" in claim or " of 16" in claim for claim in table.claims) >= 3
+    assert "paper:" not in " ".join(table.claims)
     with pytest.raises(ValueError, match=r"it has gte-multilingual-base, bge-m3-dense, Qwen3-Embedding-0\.6B"):
-        reproduce("fineweb-posq", cls_model)
+        reproduce("fineweb-posq", cls_model, paper_model="bert")
     with pytest.raises(ValueError, match="no table 'squad'"):
         reproduce("squad", cls_model)
+
+
+def test_claims_are_counted_in_the_papers_own_rows() -> None:
+    def rows(model: str) -> list[ReproducedRow]:
+        return [
+            ReproducedRow(
+                {
+                    "method": row["method"]
+                    if "layers" not in row
+                    else str(Calibration(row["method"], row["strength"], row["layers"], row["basket_size"]))
+                },
+                {},
+                {name: row[name] for name in ("begin", "mid", "end", "HM", "PSI")},
+            )
+            for row in paper_table("fineweb_posq")
+            if row["model"] == model
+        ]
+
+    counted = [replace(row, ours=row.paper) for row in rows("bge-m3-dense")]
+    (higher, lower, soft, half) = claims("fineweb-posq", counted)
+    plain = next(row for row in counted if row.labels["method"] == "none").ours
+    settings = [row.ours for row in counted if "," in row.labels["method"]]
+    expected = sum(row["HM"] > plain["HM"] for row in settings)
+    assert higher == f"HM is higher than without calibration in {expected} of 24 (paper: {expected} of 24)"
+    assert " of 24 " in lower
+    assert " of 16 " in soft, "against two other variants at eight settings"
+    assert " of 12 " in half
+
+
+def test_last_token_models_name_their_rule(last_model, tmp_path) -> None:
+    table = reproduce("fineweb-posq", last_model, path=copies.fineweb_posq(tmp_path / "data"), **OPTIONS)
+    assert any("first token of the sequence" in note and "leaves this rule open" in note for note in table.notes)
 
 
 def test_command_line(cls_model, tmp_path, capsys) -> None:

@@ -1,0 +1,187 @@
+"""Do intervals hold what they promise? Simulated benchmarks whose true figures are known.
+
+    python benchmarks/coverage.py --repetitions 2000 --output benchmarks/results
+
+A query's score is nDCG@10 of a rank that a latent quality gives: of its document, of itself, of its position, and of the
+method. Documents have 1, 5 or 30 queries, which share the document's part. In cells without a bias positions do not matter
+and all methods are equally good; in the others later positions are found worse, and the second method evens that out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from evenspan.evaluation.measures import harmonic_mean, position_sensitivity
+from evenspan.evaluation.sampling import Sample
+from evenspan.evaluation.scoring import overall_mean
+from evenspan.evaluation.statistics import Bootstrap, holm, paired_p_value
+
+STATISTICS = {"harmonic_mean": harmonic_mean, "psi": position_sensitivity, "worst": lambda means: means.min(axis=0)}
+SETTINGS = 24  # of a tuning or a sweep
+OF_DOCUMENT, OF_QUERY, OF_METHOD = 1.0, 1.0, 0.5  # standard deviations
+DOCUMENTS = {(1, 3): 300, (1, 20): 1000, (5, 3): 60, (5, 20): 200, (30, 3): 30, (30, 20): 40}
+
+
+@dataclass
+class Cell:
+    """One kind of benchmark, and what came out: shares of all repetitions."""
+
+    queries: int
+    documents: int
+    groups: int
+    bias: float
+    covered: dict[str, float] = field(default_factory=dict)
+    starred: dict[str, float] = field(default_factory=dict)
+    used: float = 0.0
+    psi: float = 0.0
+    true_psi: float = 0.0
+
+
+def simulate(cell: Cell, repetitions: int, resamples: int) -> Cell:
+    """Fill a cell."""
+    places = np.linspace(0, 1, cell.groups)
+    qualities = np.stack(
+        [-cell.bias * places, -cell.bias * places + 0.5 * cell.bias * (places - 0.3)]
+    )  # (sides, groups)
+    truth = _truth(qualities)
+    generator, seen = np.random.default_rng(1), []
+    turn = 0
+    while len(seen) < repetitions:
+        turn += 1
+        group = generator.integers(0, cell.groups, cell.documents * cell.queries)
+        if np.bincount(group, minlength=cell.groups).min() < 2:
+            continue
+        document = np.repeat(np.arange(cell.documents), cell.queries)
+        latent = OF_DOCUMENT * generator.standard_normal(cell.documents)[document]
+        latent += OF_QUERY * generator.standard_normal(len(group))
+        sides = 2 if cell.bias else 1 + SETTINGS
+        method = OF_METHOD * generator.standard_normal((sides, len(group)))
+        scores = _score(latent + method + (qualities[:, group] if cell.bias else 0.0)).T  # (queries, sides)
+        seen.append(_outcome(scores, group, document, truth, resamples, turn))
+    means = {name: float(np.mean([outcome[name] for outcome in seen])) for name in seen[0]}
+    cell.covered = {name[8:]: value for name, value in means.items() if name.startswith("covered ")}
+    cell.starred = {name[8:]: value for name, value in means.items() if name.startswith("starred ")}
+    cell.used, cell.psi, cell.true_psi = means.get("used", 0.0), means["psi"], float(position_sensitivity(truth)[1])
+    return cell
+
+
+def _score(quality: np.ndarray) -> np.ndarray:
+    rank = np.maximum(1, np.ceil(np.exp(1.2 * (0.6 - quality))))
+    return np.where(rank <= 10, 1 / np.log2(1 + rank), 0.0)
+
+
+def _truth(qualities: np.ndarray) -> np.ndarray:
+    """The true means of groups.  # (groups, sides)"""
+    spread = np.sqrt(OF_DOCUMENT**2 + OF_QUERY**2 + OF_METHOD**2)
+    drawn = spread * np.random.default_rng(0).standard_normal(1_000_000)
+    return np.array([[_score(quality + drawn).mean() for quality in side] for side in qualities]).T
+
+
+def _outcome(
+    scores: np.ndarray, group: np.ndarray, document: np.ndarray, truth: np.ndarray, resamples: int, seed: int
+) -> dict[str, float]:
+    """What intervals and tests say of one simulated benchmark; the second side is the plain model."""
+    pair, true = scores[:, 1::-1], truth[:, ::-1]
+    whole = Sample.of([pair], [document.tolist()])
+    grouped = _grouped(pair, group, document, truth.shape[0])
+    overall, by_group = (Bootstrap.of(sample, resamples, seed) for sample in (whole, grouped))
+    found: dict[str, float] = {"psi": float(position_sensitivity(grouped.means)[0])}
+    levels = {"ndcg": (overall.interval(overall_mean), true.mean(axis=0)[0])}
+    levels["harmonic_mean"] = by_group.interval(harmonic_mean, linear=False), harmonic_mean(true)[0]
+    levels["psi"] = by_group.sensitivity_interval(), position_sensitivity(true)[0]
+    differences = {"ndcg_difference": (overall.difference(overall_mean), np.subtract(*true.mean(axis=0)))}
+    for name, statistic in STATISTICS.items():
+        interval = by_group.sensitivity_difference() if name == "psi" else by_group.difference(statistic)
+        differences[f"{name}_difference"] = interval, np.subtract(*statistic(true))
+    for name, ((low, high), value) in {**levels, **differences}.items():
+        found[f"covered {name}"] = low - 1e-12 <= value <= high + 1e-12
+    if scores.shape[1] == 2:
+        return found
+    together = Sample.of([scores], [document.tolist()])
+    pairs = (replace(together, sums=together.sums[:, :, [side, 0]]) for side in range(1, 1 + SETTINGS))
+    p_values = [paired_p_value(pair) for pair in pairs]
+    found["starred ndcg"] = (p_values[0] or 0) < 0.05
+    for name in ("harmonic_mean", "psi"):
+        low, high = differences[f"{name}_difference"][0]
+        found[f"starred {name}"] = not low <= 0 <= high
+        found[f"starred {name} by p"] = by_group.p_value(STATISTICS[name]) < 0.05
+    found["starred any of 24, Holm"] = min(holm([float(p or 0.0) for p in p_values])) < 0.05
+    return found | _tuned(scores, group, document, truth.shape[0], resamples, seed)
+
+
+def _tuned(
+    scores: np.ndarray, group: np.ndarray, document: np.ndarray, groups: int, resamples: int, seed: int
+) -> dict[str, float]:
+    """Whether a tuning would say "use it": the best of all settings by HM on half of the documents, confirmed on the rest."""
+    first = document < (document.max() + 1) // 2
+    if any(np.bincount(group[part], minlength=groups).min() < 2 for part in (first, ~first)):
+        return {"used": 0.0}
+    developed = harmonic_mean(_grouped(scores[first], group[first], document[first], groups).means)
+    best = 1 + int(developed[1:].argmax())
+    confirming = _grouped(scores[~first][:, [best, 0]], group[~first], document[~first], groups)
+    low, _ = Bootstrap.of(confirming, resamples, seed).difference(harmonic_mean)
+    return {"used": developed[best] > developed[0] and low > 0}
+
+
+def _grouped(scores: np.ndarray, group: np.ndarray, document: np.ndarray, groups: int) -> Sample:
+    inside = [group == place for place in range(groups)]
+    return Sample.of([scores[of_group] for of_group in inside], [document[of_group].tolist() for of_group in inside])
+
+
+def _markdown(cells: list[Cell], repetitions: int, resamples: int) -> str:
+    names = list(cells[0].covered)
+    header = [
+        "queries/document",
+        "documents",
+        "groups",
+        "true PSI",
+        "mean PSI",
+        *names,
+        "starred, no effect",
+        "“use it”",
+    ]
+    lines = [f"| {' | '.join(header)} |", f"|{'---:|' * len(header)}"]
+    for cell in cells:
+        stars = ", ".join(f"{name} {100 * share:.1f}" for name, share in cell.starred.items()) or "–"
+        cells_of_row = [
+            str(cell.queries),
+            str(cell.documents),
+            str(cell.groups),
+            f"{cell.true_psi:.2f}",
+            f"{cell.psi:.2f}",
+        ]
+        cells_of_row += [f"{100 * cell.covered[name]:.1f}" for name in names]
+        cells_of_row += [stars, f"{100 * cell.used:.1f}" if cell.starred else "–"]
+        lines.append(f"| {' | '.join(cells_of_row)} |")
+    title = f"Coverage of 95 % intervals in %, {repetitions} simulated benchmarks in each row, {resamples} resamples"
+    return "\n".join([f"# {title}", "", "`python benchmarks/coverage.py`", "", *lines, ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=1000)
+    parser.add_argument("--resamples", type=int, default=1000)
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
+    options = parser.parse_args()
+    cells = []
+    for (queries, groups), documents in DOCUMENTS.items():
+        for bias in (0.0, 1.0):
+            start = time.perf_counter()
+            cells.append(simulate(Cell(queries, documents, groups, bias), options.repetitions, options.resamples))
+            print(json.dumps(asdict(cells[-1])), f"{time.perf_counter() - start:.0f} s", flush=True)
+            values = {"repetitions": options.repetitions, "resamples": options.resamples}
+            values |= {"cells": [asdict(cell) for cell in cells]}
+            options.output.mkdir(parents=True, exist_ok=True)
+            (options.output / "coverage.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+            table = _markdown(cells, options.repetitions, options.resamples)
+            (options.output / "coverage.md").write_text(table, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

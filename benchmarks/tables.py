@@ -1,0 +1,122 @@
+"""Every table of README and docs with the command that makes it; run all of them, or some, with one build.
+
+    python benchmarks/tables.py --list
+    python benchmarks/tables.py --data DIR --model DIR --output tables            # all that this machine can make
+    python benchmarks/tables.py --data DIR --model DIR --output tables --only drcd newwiki-cls
+
+`--data` holds `newwiki-long-en` and `drcd-zh` in BEIR layout, `--model` is bge-small-zh-v1.5. Every command writes to a folder
+of its own, with its output in `log.txt`; one that has finished is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_GRID = "{output}/grid.txt"  # the paper's grid and ablation, each setting once
+_CHUNKS = "--baseline token-average --baseline late-chunking --baseline chunks-max --baseline bm25 --baseline hybrid"
+_DRCD = (
+    "evaluate {model} --benchmark {data}/drcd-zh --calibration soft,basket_size=64 --window 128 --segment-embedder self "
+    f"--calibration soft,strength=1.0,basket_size=64 --baseline segment-average --baseline window-average {_CHUNKS}"
+)
+_NEWWIKI = "--benchmark {data}/newwiki-long-en"
+_SCRIPTS = ("index", "index_faults", "overhead", "scoring", "coverage", "audit", "sweep")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or figure: where it is shown, and the command that makes it."""
+
+    name: str
+    shown: str
+    command: str  # of `evenspan`, or a script
+    gpu: bool = False
+
+
+TABLES = (
+    Table("demo", "README, See it", "demo"),
+    Table("drcd", "README, Does it help", f"{_DRCD} --output {{output}}"),
+    *(
+        Table(
+            f"newwiki-{kind}",
+            "docs/sweeps.md, all tables and figures",
+            f"sweep miniature:{kind} {_NEWWIKI} --grid {_GRID} --output {{output}}",
+        )
+        for kind in ("cls", "last")
+    ),
+    *(
+        Table(
+            f"chunks-{kind}",
+            "docs/evaluation.md, chunks and calibration together",
+            f"evaluate miniature:{kind} {_NEWWIKI} --calibration soft,basket_size=64 --baseline chunks-max --baseline hybrid "
+            "--baseline bm25 --window 512 --output {output}",
+        )
+        for kind in ("cls", "last")
+    ),
+    *(
+        Table(
+            f"audit-{kind}",
+            "docs/audit.md, What it found",
+            f"audit miniature:{kind} --texts {{data}}/newwiki-long-en/corpus.jsonl --intact --output {{output}}",
+        )
+        for kind in ("cls", "last")
+    ),
+    *(Table(f"benchmark-{name}", f"benchmarks/results, {name}", f"benchmarks/{name}.py") for name in _SCRIPTS),
+    Table("benchmark-encode_gpu", "README, What it costs", "benchmarks/encode_gpu.py", gpu=True),
+    Table("benchmark-index_ray", "docs/indexing.md", "benchmarks/index_ray.py", gpu=True),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--output", type=Path, default=Path("tables"))
+    parser.add_argument("--only", nargs="+", choices=[table.name for table in TABLES])
+    options = parser.parse_args()
+    chosen = [table for table in TABLES if table.name in options.only] if options.only else list(TABLES)
+    if options.list:
+        for table in chosen:
+            print(f"{table.name:<22}{table.shown:<54}{table.command}")
+        return
+    if options.data is None or options.model is None:
+        parser.error("--data and --model are needed to make tables; --list shows what there is.")
+    for table in chosen:
+        print(f"{table.name}: {_make(table, options)}", flush=True)
+
+
+def _make(table: Table, options: argparse.Namespace) -> str:
+    import torch
+
+    folder = options.output / table.name
+    if table.gpu and not torch.cuda.is_available():
+        return "needs a GPU, left out"
+    if (folder / "done").exists():
+        return "is there"
+    folder.mkdir(parents=True, exist_ok=True)
+    if _GRID in table.command:
+        from evenspan.sweeps import ablation_grid, paper_grid
+
+        settings = dict.fromkeys([*paper_grid(), *ablation_grid()])
+        (folder / "grid.txt").write_text("".join(f"{setting}\n" for setting in settings), encoding="utf-8")
+    values = {"data": options.data, "model": options.model, "output": folder}
+    words = [word.format(**values) for word in shlex.split(table.command)]
+    command = [sys.executable, *words] if words[0].endswith(".py") else [sys.executable, "-m", "evenspan", *words]
+    start = time.perf_counter()
+    with (folder / "log.txt").open("w", encoding="utf-8") as log:
+        code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
+    if code == 0:
+        (folder / "done").touch()
+    return (
+        f"{'made' if code == 0 else f'failed with {code}, see {folder}/log.txt'}, {time.perf_counter() - start:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
