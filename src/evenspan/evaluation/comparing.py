@@ -13,6 +13,7 @@ from evenspan.evaluation.scores import EvaluationResult, QueryScore
 from evenspan.evaluation.scoring import BUCKETS, EVENNESS, group_rows, in_bucket, overall_mean, overall_parts, sample_of
 from evenspan.evaluation.statistics import FEW_PARTS, Bootstrap, Interval, Statistic, holm, paired_p_value
 from evenspan.evaluation.units import FEW, by_document
+from evenspan.formatting import is_baseline
 
 if TYPE_CHECKING:
     import pandas
@@ -130,7 +131,7 @@ class Comparison:
 
     def _cells(self) -> list[list[str]]:
         table = [["method", *self.columns], *([row.method, *map(row.cell, self.columns)] for row in self.rows)]
-        if any(row.vectors_per_document != 1 for row in self.rows):
+        if any(row.vectors_per_document != 1 or is_baseline(row.method) for row in self.rows):
             costs = [["vectors/document", "bytes/document"], *(row.costs() for row in self.rows)]
             return [[*cells, *cost] for cells, cost in zip(table, costs, strict=True)]
         return table
