@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 _SCRIPT = """
@@ -32,6 +33,7 @@ setattr(owner, name, held)
 exec(prelude)
 sys.exit(main(arguments))
 """
+PATIENCE = 600  # seconds, after which something hangs; no machine is that slow
 
 
 class HeldCommand:
@@ -58,14 +60,19 @@ class HeldCommand:
 
     def running(self) -> bool:
         """True; an error if the command has ended instead."""
-        if self._process.poll() is not None:
-            raise AssertionError(f"It ended before it was held: {self._process.stderr.read().decode()}")
+        assert self._process.poll() is None, f"It has ended: {self._process.stderr.read().decode()}"
         return True
 
     def wait(self) -> None:
         """Return when the process is held."""
-        while self.running() and not (self._signs / "held").exists():
-            time.sleep(0.02)
+        self.wait_until((self._signs / "held").exists)
+
+    def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Return when something is so that the process brings about."""
+        end = time.monotonic() + PATIENCE
+        while self.running() and not reached():
+            assert time.monotonic() < end, "It hangs."
+            time.sleep(0.01)
 
     def release(self) -> None:
         """Let it go on."""
@@ -80,5 +87,5 @@ class HeldCommand:
 
     def finish(self) -> None:
         """Wait for its end, which must be a good one."""
-        _, said = self._process.communicate()
+        _, said = self._process.communicate(timeout=PATIENCE)
         assert self._process.returncode == 0, said.decode()

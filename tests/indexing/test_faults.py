@@ -74,8 +74,7 @@ def test_sigkill(kind, setting, tmp_path, request) -> None:
     process.kill()
     assert committed(store, table) == 3 * SHARD
     process = HeldCommand(arguments, tmp_path, BEFORE_COMMIT[kind], 15)
-    while process.running() and committed(store, table) < 6 * SHARD:
-        time.sleep(0.01)
+    process.wait_until(lambda: committed(store, table) >= 6 * SHARD)
     time.sleep(random.random() / 10)
     process.kill()
     assert 6 * SHARD <= committed(store, table) <= 18 * SHARD < DOCUMENTS
