@@ -5,38 +5,31 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
-import signal
 import subprocess
 import sys
-import threading
 import time
-from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import indexes
+from helpers.held import HeldCommand
 from helpers.indexes import STORES, content, rows, write_jsonl
 
 import evenspan
 from evenspan.cli import main
-from evenspan.encoding import Encoder
 from evenspan.indexing.plan import ShardSize
+from evenspan.indexing.stores.postgres_sql import PostgresWriter
 
 DOCUMENTS, SHARD = 600, 20
 
-# A shard takes its time, however fast the machine is: what is to be disturbed must not be over before it is noticed.
-SLOWLY = """
-import sys, time
-from evenspan.cli import main
-from evenspan.encoding import Encoder
-at_full_speed = Encoder.encode
-def encode(*arguments, **options):
-    time.sleep(0.1)
-    return at_full_speed(*arguments, **options)
-Encoder.encode = encode
-sys.exit(main())
-"""
+BEFORE_COMMIT = {  # called once for each shard, when it has been written and does not count yet
+    "lance": "evenspan.indexing.stores.lance.LanceStore.commit",
+    "parquet": "evenspan.indexing.stores.parquet.ParquetStore.commit",
+    "postgres": "psycopg.Cursor.executemany",
+}
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +54,6 @@ def command(setting, store: str, table: str | None = None) -> list[str]:
     return ["index", model, str(corpus), store, *more, *(["--table", table] if table else [])]
 
 
-def start(arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SLOWLY, *arguments],
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-
-
 def committed(store: str, table: str | None = None) -> int:
     try:
         with evenspan.open_index(store, table=table) as index:
@@ -78,73 +62,59 @@ def committed(store: str, table: str | None = None) -> int:
         return 0
 
 
-def wait_for(documents: int, process: subprocess.Popen[bytes], store: str, table: str | None = None) -> None:
-    deadline = time.monotonic() + 120
-    while committed(store, table) < documents and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert process.poll() is None, process.stderr.read().decode()
-
-
 @pytest.mark.parametrize("kind", STORES)
 def test_sigkill(kind, setting, tmp_path, request) -> None:
+    """Between writing a shard and committing it, and then at any moment of the run that goes on."""
     store, table = f"{kind}:{tmp_path / 'index'}", None
     if kind == "postgres":
         store, table = request.getfixturevalue("server").get_uri(), "killed"
     arguments = command(setting, store, table)
-    for documents in (3 * SHARD, 12 * SHARD):
-        process = start(arguments, tmp_path)
-        wait_for(documents, process, store, table)
-        time.sleep(random.random() / 20)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-        process.stderr.close()
-    before = committed(store, table)
-    assert 0 < before < DOCUMENTS
-    process = start(arguments, tmp_path)
-    assert process.wait() == 0, process.stderr.read().decode()
-    process.stderr.close()
+    process = HeldCommand(arguments, tmp_path, BEFORE_COMMIT[kind], 3)
+    process.wait()
+    process.kill()
+    assert committed(store, table) == 3 * SHARD
+    process = HeldCommand(arguments, tmp_path, BEFORE_COMMIT[kind], 15)
+    process.wait_until(lambda: committed(store, table) >= 6 * SHARD)
+    time.sleep(random.random() / 10)
+    process.kill()
+    assert 6 * SHARD <= committed(store, table) <= 18 * SHARD < DOCUMENTS
+    assert main(arguments) == 0
     assert content(store, table) == setting[2]
 
 
-def test_postgres_goes_away_for_a_while(setting, tmp_path, server, monkeypatch) -> None:
-    """Gone for a moment, the run waits for it; gone for longer, the same command goes on."""
+def test_postgres_goes_away_for_a_moment(setting, tmp_path, server) -> None:
+    """The run waits for it, in the middle of a transaction."""
+    patient = "import evenspan.indexing.stores.postgres_sql as sql; sql._TRIES = (1.0,) * 300"
     store = server.get_uri()
-    process = start(command(setting, store, "moment"), tmp_path)
-    wait_for(3 * SHARD, process, store, "moment")
+    process = HeldCommand(command(setting, store, "moment"), tmp_path, BEFORE_COMMIT["postgres"], 3, patient)
+    process.wait()
     server.stop()
+    process.release()
     time.sleep(0.5)
     server.ensure_postgres_running()
-    assert process.wait() == 0, process.stderr.read().decode()
-    process.stderr.close()
+    process.finish()
     assert content(store, "moment") == setting[2]
 
+
+def test_postgres_goes_away_for_longer(setting, tmp_path, server, monkeypatch) -> None:
+    """The run gives up, and the same command goes on."""
+    store, write, shards = server.get_uri(), PostgresWriter.write, itertools.count()
+
+    def interrupted(*arguments: Any) -> Any:
+        if next(shards) == 3:
+            server.stop()
+        return write(*arguments)
+
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("evenspan.indexing.stores.postgres_sql._TRIES", (0.1,))
-    monkeypatch.setattr(Encoder, "encode", slowly(Encoder.encode))
-    stopper = threading.Thread(target=lambda: (wait_until(store, "longer"), server.stop()))
-    stopper.start()
-    with pytest.raises(OSError, match="PostgreSQL"):
-        evenspan.index(*setting[:2], store, table="longer", shard=ShardSize(SHARD), progress=False, device="cpu")
-    stopper.join()
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("evenspan.indexing.stores.postgres_sql._TRIES", (0.1,))
+        patch.setattr(PostgresWriter, "write", interrupted)
+        with pytest.raises(OSError, match="PostgreSQL"):
+            evenspan.index(*setting[:2], store, table="longer", shard=ShardSize(SHARD), progress=False, device="cpu")
     server.ensure_postgres_running()
-    assert 0 < committed(store, "longer") < DOCUMENTS
+    assert committed(store, "longer") == 3 * SHARD
     assert main(command(setting, store, "longer")) == 0
     assert content(store, "longer") == setting[2]
-
-
-def slowly(encode):
-    def patiently(*arguments, **options):
-        time.sleep(0.1)
-        return encode(*arguments, **options)
-
-    return patiently
-
-
-def wait_until(store: str, table: str) -> None:
-    while committed(store, table) < 3 * SHARD:
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("kind", ["lance", "parquet"])

@@ -110,6 +110,20 @@ def test_a_calibrated_module_in_a_model_that_knows_nothing_of_it(cls_model) -> N
     np.testing.assert_array_equal(mine.encode(LONG, prompt=cls_model.prompts["query"]), query)
 
 
+def test_a_calibrated_model_that_is_a_module_of_another(cls_model) -> None:
+    query, plain = cls_model.encode_query(LONG), cls_model.encode_document(LONG)
+    evenspan.calibrate(cls_model, SETTING)
+    documents = cls_model.encode_document(LONG)
+    outer = SentenceTransformer(modules=[cls_model], prompts=cls_model.prompts, device="cpu")
+    np.testing.assert_allclose(outer.encode_document(LONG), documents, atol=2e-6)
+    np.testing.assert_array_equal(outer.encode_query(LONG), query)
+    np.testing.assert_array_equal(outer.encode(LONG), plain)
+    evenspan.restore(outer)
+    np.testing.assert_array_equal(outer.encode_document(LONG), plain)
+    np.testing.assert_array_equal(cls_model.encode_document(LONG), plain)
+    assert type(cls_model) is SentenceTransformer
+
+
 def test_a_calibrated_module_is_not_pooled_otherwise_by_another_kind_of_model(cls_model) -> None:
     class Mine(SentenceTransformer):
         pass
@@ -136,8 +150,12 @@ def test_a_replaced_pooling_module(cls_model) -> None:
     evenspan.calibrate(cls_model, SETTING)
     features = dict(cls_model.preprocess(LONG))
     cls_model[1] = Pooling(32, "cls")
-    for call in (lambda: cls_model.encode_document(LONG), lambda: cls_model(features, task="document")):
+    for call in (
+        lambda: cls_model.encode_document(LONG),
+        lambda: cls_model(features, task="document"),
+        lambda: cls_model.forward(features, task="document"),
+    ):
         with pytest.raises(RuntimeError, match="pooling module was replaced"):
             call()
     evenspan.calibrate(cls_model, SETTING)
-    assert cls_model(features, task="document")["sentence_embedding"].shape == (3, 32)
+    assert cls_model.forward(features, task="document")["sentence_embedding"].shape == (3, 32)

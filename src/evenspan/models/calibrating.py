@@ -83,7 +83,7 @@ def restore(model: SentenceTransformer) -> SentenceTransformer:
         for module in modules:
             _set(model, module, None)
         if not modules:
-            _give_class_back(model)
+            _give_classes_back(model)
     return model
 
 
@@ -161,13 +161,15 @@ def _take_off(model: SentenceTransformer, module: CalibratedTransformer) -> None
         detach(module.attached)
         for name in module.STATE:
             delattr(module, name)
-        _give_class_back(module)
-    _give_class_back(model)
-
-
-def _give_class_back(module: Any) -> None:
-    if isinstance(module, (CalibratedTransformer, CalibratedSentenceTransformer)):
         module.__class__ = module.plain_class
+    _give_classes_back(model)
+
+
+def _give_classes_back(model: SentenceTransformer) -> None:
+    """To a model, and to models that it has as modules."""
+    for part in model.modules():
+        if isinstance(part, CalibratedSentenceTransformer):
+            part.__class__ = part.plain_class
 
 
 def _has_query_prompt(model: SentenceTransformer) -> bool:

@@ -134,6 +134,7 @@ class CalibratedSentenceTransformer(SentenceTransformer):
     """A `SentenceTransformer` that tells queries from documents for its `CalibratedTransformer`."""
 
     plain_class = SentenceTransformer
+    forward_kwargs = CalibratedTransformer.forward_kwargs  # where it is a module of another model
 
     @functools.wraps(SentenceTransformer.encode)
     def encode(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # noqa: D102
@@ -173,6 +174,12 @@ class CalibratedSentenceTransformer(SentenceTransformer):
                 setting.check_pooling(modules)
                 kwargs["setting"] = setting
             return SentenceTransformer.__call__(self, *args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What `__call__` runs, and does if it is called by itself."""
+        if "setting" in kwargs or kwargs.get("calibrate") is False:
+            return SentenceTransformer.forward(self, *args, **kwargs)
+        return self(*args, **kwargs)
 
     def _are_documents(self, given: Mapping[str, Any], task: str | None, default_task: str | None) -> bool:
         """Whether a call of `encode` says clearly enough that it encodes documents."""
