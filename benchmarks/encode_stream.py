@@ -9,10 +9,11 @@ main       24 × 1,024, 12 × 768 and 6 × 384, first-token pooling: `encode_doc
 lengths    the large shape with documents of 60, 500 and 4,000 tokens
 qwen       the shape of Qwen3-0.6B, last-token pooling
 index      `evenspan.index` into Parquet
-cold       `encode_documents` in a fresh process with an empty cache of kernels
-processes  two processes on one GPU
+cold       `encode_documents` in a fresh process with an empty cache of kernels, and how many of them that process compiles,
+           for these documents and then for some of all lengths
 memory     a million short texts: memory of host and device along the way
-compiles   how many kernels are compiled for documents of all lengths
+processes  two processes on one GPU
+ray        `evenspan.index` with one worker of Ray, if Ray is there
 cpu        the first-token miniature on a CPU, against sentence-transformers' own `encode_document`; only if it is named
 
 Everything is measured in one run and written as it goes. `--smoke` takes tiny shapes and a CPU, to see that it runs.
@@ -31,6 +32,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,8 @@ from evenspan.models.batches import plan_batches
 from evenspan.models.standard import text_features
 
 BARE_TOKENS = 32_768
-SECTIONS = ("main", "lengths", "qwen", "index", "cold", "processes", "memory", "compiles")
+SECTIONS = ("main", "index", "cold", "memory", "lengths", "qwen", "processes", "ray")
+FEWER = 3  # sentence-transformers itself gets every third of the documents: it takes a multiple of the time
 SHAPES: dict[str, dict[str, Any]] = {
     "24 x 1,024": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
     "12 x 768": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
@@ -94,6 +97,8 @@ class Run:
         self.output, self.smoke = output, smoke
         self.device = "cpu" if smoke else "cuda"
         self.words, self.results = Words(), {}
+        self.models: dict[str, SentenceTransformer] = {}
+        self.passes: list[tuple[str, list[str], float]] = []
         trainer = BertWordPieceTokenizer()
         trainer.train_from_iterator(self.words.texts(50 if smoke else 400, 500), vocab_size=8000, show_progress=False)
         self.tokenizer = transformers.PreTrainedTokenizerFast(
@@ -109,7 +114,22 @@ class Run:
         backend.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
 
     def model(self, shape: str) -> SentenceTransformer:
-        """A random model of a shape."""
+        """A random model of a shape, plain."""
+        if shape not in self.models:
+            self.models[shape] = self._made(shape)
+        return evenspan.restore(self.models[shape])
+
+    def bare(self, shape: str, texts: list[str]) -> float:
+        """The forward passes alone over these texts, measured once."""
+        for known, same, taken in self.passes:
+            if known == shape and same is texts:
+                return taken
+        model = self.model(shape)
+        taken = bare(model, text_features(model, "document", "").tokenize(texts).ids)
+        self.passes.append((shape, texts, taken))
+        return taken
+
+    def _made(self, shape: str) -> SentenceTransformer:
         torch.manual_seed(0)
         sizes = QWEN if shape == "Qwen3-0.6B" else SHAPES[shape]
         if self.smoke:
@@ -175,7 +195,7 @@ def measure(run: Run, section: str, shape: str, texts: list[str], *, own: bool =
     model = run.model(shape)
     features = text_features(model, "document", "")
     tokenized = features.tokenize(texts)
-    base = bare(model, tokenized.ids)
+    base = run.bare(shape, texts)
     figures: dict[str, Any] = {
         "shape": shape,
         "documents": len(texts),
@@ -189,7 +209,10 @@ def measure(run: Run, section: str, shape: str, texts: list[str], *, own: bool =
     few = texts[: len(texts) // 8]
     if own:
         model.encode_document(few[:64])
-        figures["sentence_transformers"] = seconds(lambda: model.encode_document(texts)) / base
+        some = texts[::FEWER]
+        figures["sentence_transformers_documents"] = len(some)
+        share = sum(tokenized.counts[::FEWER]) / sum(tokenized.counts)
+        figures["sentence_transformers"] = seconds(lambda: model.encode_document(some)) / (base * share)
     encoded: list[np.ndarray] = []
     for name in ("plain", "calibrated"):
         if name == "calibrated":
@@ -209,8 +232,7 @@ def measure(run: Run, section: str, shape: str, texts: list[str], *, own: bool =
 
 
 def index(run: Run, shape: str, texts: list[str]) -> None:
-    model = run.model(shape)
-    base = bare(model, text_features(model, "document", "").tokenize(texts).ids)
+    base, model = run.bare(shape, texts), run.model(shape)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "corpus.jsonl"
         lines = (json.dumps({"id": str(number), "text": text}) for number, text in enumerate(texts))
@@ -229,39 +251,43 @@ def index(run: Run, shape: str, texts: list[str]) -> None:
 
 COLD = """
 import sys, time, json, torch, evenspan
-model = evenspan.load(sys.argv[1], device=sys.argv[3])
-texts = json.load(open(sys.argv[2]))
-if torch.cuda.is_available(): torch.cuda.synchronize()
-began = time.perf_counter()
-evenspan.encode_documents(model, texts, progress=False)
-print(time.perf_counter() - began)
+from evenspan.core.triton.launch import compiled_kernels
+if __name__ == "__main__":
+    model = evenspan.load(sys.argv[1], device=sys.argv[3])
+    texts, mixed = json.load(open(sys.argv[2]))
+    if torch.cuda.is_available(): torch.cuda.synchronize()
+    began = time.perf_counter()
+    evenspan.encode_documents(model, texts, progress=False)
+    figures = {"seconds": time.perf_counter() - began, "kernels": compiled_kernels()}
+    for start in range(0, len(mixed), 16):
+        evenspan.encode_documents(model, mixed[start : start + 16], progress=False)
+    print(json.dumps({**figures, "kernels_after_mixed_lengths": compiled_kernels(), "mixed_documents": len(mixed)}))
 """
 
 
 def cold(run: Run, texts: list[str]) -> None:
-    model = evenspan.calibrate(run.model("24 x 1,024"))
-    base = bare(model, text_features(model, "document", "").tokenize(texts).ids)
+    base = run.bare("24 x 1,024", texts)
+    mixed = [run.words.text(words) for words in np.geomspace(40, 4000, 32 if run.smoke else 256).astype(int).tolist()]
     with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(f"{folder}/model")
-        (Path(folder) / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
-        del model
-        for cache in ("empty", "filled"):
-            done = subprocess.run(
-                [sys.executable, "-c", COLD, f"{folder}/model", f"{folder}/texts.json", run.device],
-                env={**os.environ, "TRITON_CACHE_DIR": f"{folder}/kernels"},
-                capture_output=True,
-                text=True,
-                timeout=240,
-            )
-            if done.returncode:
-                run.note("cold", cache=cache, error=done.stderr[-500:])
-            else:
-                run.note("cold", cache=cache, bare_s=base, times_bare=float(done.stdout.split()[-1]) / base)
+        evenspan.calibrate(run.model("24 x 1,024")).save_pretrained(f"{folder}/model")
+        (Path(folder) / "texts.json").write_text(json.dumps([texts, mixed]), encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-c", COLD, f"{folder}/model", f"{folder}/texts.json", run.device],
+            env={**os.environ, "TRITON_CACHE_DIR": f"{folder}/kernels"},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+    if done.returncode:
+        run.note("cold", error=done.stderr[-500:])
+        return
+    figures = json.loads(done.stdout.splitlines()[-1])
+    run.note("cold", bare_s=base, times_bare=figures["seconds"] / base, **figures)
 
 
 def processes(run: Run, texts: list[str]) -> None:
     model = evenspan.calibrate(run.model("24 x 1,024"))
-    one = seconds(lambda: evenspan.encode_documents(model, texts, progress=False), 2)
+    one = seconds(lambda: evenspan.encode_documents(model, texts, progress=False))
     began = time.perf_counter()
     arrays = evenspan.encode_documents(model, iter(texts), devices=[run.device] * 2, progress=False)
     first = next(arrays)
@@ -296,18 +322,19 @@ def memory(run: Run, number: int) -> None:
     run.note("memory", texts=done, texts_s=done / (time.perf_counter() - began), marks=marks)
 
 
-def compiles(run: Run, number: int) -> None:
-    try:
-        from evenspan.core.triton.launch import _compiled, compiled_kernels
-    except ImportError as error:
-        run.note("compiles", error=str(error))
+def ray(run: Run, texts: list[str]) -> None:
+    if find_spec("ray") is None:
+        run.note("ray", error="Ray is not installed here")
         return
-    model = evenspan.calibrate(run.model("24 x 1,024"))
-    before = compiled_kernels()
-    texts = [run.words.text(words) for words in np.geomspace(40, 4000, number).astype(int).tolist()]
-    for start in range(0, number, 16):
-        evenspan.encode_documents(model, texts[start : start + 16], progress=False)
-    run.note("compiles", kernels=compiled_kernels() - before, keys=len(_compiled), documents=number)
+    with tempfile.TemporaryDirectory() as folder:
+        evenspan.calibrate(run.model("24 x 1,024")).save_pretrained(f"{folder}/model")
+        source = Path(folder) / "corpus.jsonl"
+        lines = (json.dumps({"id": str(number), "text": text}) for number, text in enumerate(texts))
+        source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for engine in ("local", "ray"):
+            more = {"engine": engine, "workers": 1} if engine == "ray" else {"device": run.device}
+            summary = evenspan.index(f"{folder}/model", source, f"parquet:{folder}/{engine}", progress=False, **more)
+            run.note("ray", engine=engine, seconds=summary.seconds, encoding_seconds=summary.encoding_seconds)
 
 
 def cpu(run: Run, repeats: int = 5) -> None:
@@ -364,23 +391,25 @@ def main() -> None:
     texts = run.words.texts(count, 375)  # of about 530 tokens
     work: dict[str, Callable[[], object]] = {
         "main": lambda: [measure(run, "main", shape, texts) for shape in SHAPES],
-        "lengths": lambda: [
-            measure(run, "lengths", "24 x 1,024", run.words.texts(max(16, tokens_all // words), words), own=False)
-            for words, tokens_all in ((43, count * 100), (355, count * 140), (2850, count * 280))
-        ],
-        "qwen": lambda: measure(run, "qwen", "Qwen3-0.6B", texts[: count // 2], own=False),
         "index": lambda: [index(run, shape, texts) for shape in SHAPES],
         "cold": lambda: cold(run, texts),
-        "processes": lambda: processes(run, texts * (1 if options.smoke else 3)),
         "memory": lambda: memory(run, 20_000 if options.smoke else 1_000_000),
-        "compiles": lambda: compiles(run, 32 if options.smoke else 256),
+        "lengths": lambda: [
+            measure(run, "lengths", "24 x 1,024", run.words.texts(max(16, words_all // words), words), own=False)
+            for words, words_all in ((43, count * 70), (355, count * 70), (2850, count * 140))
+        ],
+        "qwen": lambda: measure(run, "qwen", "Qwen3-0.6B", texts[: count // 5], own=False),
+        "processes": lambda: processes(run, texts),
+        "ray": lambda: ray(run, texts),
         "cpu": lambda: cpu(run),
     }
     for section in options.sections or SECTIONS:
+        began = time.perf_counter()
         try:
             work[section]()
         except Exception as error:  # the other sections are worth having
             run.note(section, error=f"{type(error).__name__}: {error}")
+        run.note("seconds", of=section, taken=round(time.perf_counter() - began, 1))
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 

@@ -27,6 +27,7 @@ from evenspan.evaluation.measures import measure
 from evenspan.evaluation.scores import EvaluationResult, QueryScore
 from evenspan.evaluation.scoring import Resampling, summarise
 from evenspan.evaluation.search import DocumentVectors, search
+from evenspan.evaluation.units import document_units
 
 STRENGTHS = (0.5, 0.75, 1.0)
 WHOLE = 0  # a length of chunks: the whole document is one
@@ -90,14 +91,15 @@ def scored(
     documents = DocumentVectors(list(collection.corpus), vectors, counts)
     ranked = search(queries, documents, 10)
     scores = measure(dict(zip((query.id for query in collection.queries), ranked, strict=True)), collection.relevance)
+    units = document_units(benchmark)
     rows = [
-        QueryScore(collection.name, query.id, query.groups, query.position, query.length, scores[query.id])
-        for query in collection.queries
+        QueryScore(name, query.id, query.groups, query.position, query.length, scores[query.id], units[name, query.id])
+        for name, query in product([collection.name], collection.queries)
     ]
     return EvaluationResult(
         benchmark=benchmark.name,
         method=method,
-        vectors_per_document=documents.per_document,
+        vectors_per_document=len(vectors) / len(counts),
         setting={"resamples": 1000, "seed": 42, "data_sha256": benchmark.digest()},
         per_query=tuple(rows),
         **summarise(benchmark, rows, Resampling(1000, 42)),
@@ -168,7 +170,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         "# The paper's baskets and even ones",
         "",
         "Change of HM (the harmonic mean of nDCG@10 × 100 over beginning, middle and end) against the plain model on the same "
-        "chunks, with its 95 % interval (paired bootstrap), and PSI. Chunks are scored by their maximum. "
+        "chunks, with its 95 % interval (paired bootstrap over documents), and PSI. Chunks are scored by their maximum. "
         "`python benchmarks/partition.py`",
         "",
         "| benchmark | model | chunks | plain HM, PSI | λ | the paper's | even |",
