@@ -173,8 +173,8 @@ def compare(results: Sequence[EvaluationResult], *, corrected: bool = False) -> 
             )
     rows = tuple(_compared(result, first, corrected=corrected) for result in results)
     settings = len(rows) - 1 if corrected and len(rows) > 2 else 0
-    few = [f"nDCG@10 {name}" for name in first.groups] if len(first.groups) <= 6 else []
-    skipped = {f"nDCG@10 {name}" for name in first.groups} - set(few)
+    skipped = {f"Recall@10 {name}" for name in first.groups}
+    skipped |= {f"nDCG@10 {name}" for name in first.groups if len(first.groups) > FEW_PARTS}
     columns = tuple(name for name in rows[0].figures if name not in skipped)
     notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
     observations = "documents" if by_document(first.per_query) else "queries"
@@ -188,6 +188,8 @@ def _queries(result: EvaluationResult) -> list[tuple[str, str]]:
 
 def _compared(result: EvaluationResult, base: EvaluationResult, *, corrected: bool) -> ComparedMethod:
     figures: dict[str, float | None] = {f"nDCG@10 {name}": group.ndcg for name, group in result.groups.items()}
+    if base.scoring == "average":
+        figures |= {f"Recall@10 {name}": group.recall for name, group in result.groups.items()}
     figures |= {"nDCG@10": result.ndcg, "Recall@10": result.recall}
     if result.psi is not None:
         figures |= {"HM": result.harmonic_mean, "PSI": result.psi}

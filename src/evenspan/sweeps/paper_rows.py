@@ -145,8 +145,7 @@ def nanobeir_rows(runner: TableRunner) -> Iterator[ReproducedRow]:
         names = list(results[0].groups) + ([] if runner.tiny else ["Avg"])
         for dataset in names:
             average = dataset == "Avg"
-            compared = {"nDCG@10": "nDCG@10" if average else f"nDCG@10 {dataset}"}
-            compared |= {"Recall@10": "Recall@10"} if average else {}
+            compared = {name: name if average else f"{name} {dataset}" for name in ("nDCG@10", "Recall@10")}
             for kind, result, changes in zip(kinds, results, _changes(results, compared), strict=True):
                 group = result.groups.get(dataset)
                 ends = {"nDCG@10": group.ndcg_interval, "Recall@10": group.recall_interval} if group else {}
