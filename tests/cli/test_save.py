@@ -63,6 +63,10 @@ def test_none_saves_the_plain_model(model, tmp_path, capsys) -> None:
     vectors = SentenceTransformer(model, device="cpu").encode(LONG)
     np.testing.assert_array_equal(SentenceTransformer(plain, device="cpu").encode(LONG), vectors)
     assert main(["save", fair, plain, "--calibration", "none", "--audit", "audit.json", "--overwrite"]) == 2
+    assert main(["save", plain, fair, "--calibration", "none", "--overwrite"]) == 0
+    assert {path.name for path in (tmp_path / "fair").iterdir()} == {
+        path.name for path in (tmp_path / "plain").iterdir()
+    }
 
 
 def test_the_figures_of_an_audit_are_in_the_card(model, tmp_path, capsys) -> None:

@@ -46,6 +46,10 @@ def assert_same(loaded: SentenceTransformer, model: SentenceTransformer) -> None
     assert np.abs(loaded.encode_document(LONG[:1]) - loaded.encode_query(LONG[:1], prompt="")).max() > 5e-4
 
 
+def router_of(queries: SentenceTransformer, documents: SentenceTransformer) -> SentenceTransformer:
+    return SentenceTransformer(modules=[Router.for_query_document(list(queries), list(documents))], device="cpu")
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -78,7 +82,7 @@ def test_sentence_transformers_loads_it_by_its_class(fixture, default_task, requ
 
 def test_routers_are_loaded_by_their_classes(tmp_path) -> None:
     query, document = (tiny.sentence_transformer(name, tmp_path / name) for name in ("bert-cls", "xlm-roberta-cls"))
-    model = SentenceTransformer(modules=[Router.for_query_document(list(query), list(document))], device="cpu")
+    model = router_of(query, document)
     evenspan.calibrate(model, SETTING).save_pretrained(str(tmp_path / "saved"))
     for loaded in (by_class(tmp_path / "saved"), evenspan.load(tmp_path / "saved", device="cpu")):
         assert isinstance(loaded, CalibratedSentenceTransformer)
@@ -94,7 +98,7 @@ def test_routers_of_two_calibrated_models(tmp_path) -> None:
     query, document = (tiny.sentence_transformer("xlm-roberta-cls", tmp_path / side) for side in "qd")
     evenspan.calibrate(query, Calibration(basket_size=32))
     evenspan.calibrate(document, SETTING)
-    model = SentenceTransformer(modules=[Router.for_query_document(list(query), list(document))], device="cpu")
+    model = router_of(query, document)
     model.save_pretrained(str(tmp_path / "saved"))
     for loaded in (by_class(tmp_path / "saved"), evenspan.load(tmp_path / "saved", device="cpu")):
         assert evenspan.calibration_of(loaded) == SETTING
@@ -240,6 +244,29 @@ def test_a_plain_model_over_a_calibrated_one(cls_model, saved) -> None:
     assert_same(by_class(saved), cls_model)
     assert str(SETTING) not in (saved / "README.md").read_text()
     assert f"`{Calibration(basket_size=32)}`" in (saved / "README.md").read_text()
+
+
+@pytest.mark.parametrize("first", ["plain", "calibrated", "plain router", "calibrated router"])
+@pytest.mark.parametrize("second", ["calibrated", "calibrated router"])
+def test_nothing_is_left_of_a_model_that_was_there(first, second, tmp_path) -> None:
+    def save(kind: str, folder: Path) -> None:
+        model = tiny.sentence_transformer("xlm-roberta-cls", tmp_path / "made")
+        if kind.endswith("router"):
+            model = router_of(tiny.sentence_transformer("bert-cls", tmp_path / "other"), model)
+        if kind.startswith("calibrated"):
+            evenspan.calibrate(model, SETTING)
+        model.save_pretrained(str(folder))
+
+    save(first, tmp_path / "saved")
+    (tmp_path / "saved" / "notes.txt").write_text("somebody's own")
+    save(second, tmp_path / "saved")
+    save(second, tmp_path / "new")
+    assert files(tmp_path / "saved").keys() - files(tmp_path / "new").keys() == {"notes.txt"}
+    assert not files(tmp_path / "new").keys() - files(tmp_path / "saved").keys()
+    for loader in CLASSES:
+        with pytest.raises((OSError, ValueError)):
+            loader.from_pretrained(str(tmp_path / "saved"))
+    assert evenspan.calibration_of(by_class(tmp_path / "saved")) == SETTING
 
 
 def adapted(folder: Path, **options) -> SentenceTransformer:

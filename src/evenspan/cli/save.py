@@ -46,6 +46,7 @@ def save(
     _refuse_what_is_there(folder, overwrite)
     from evenspan.models.calibrating import calibration_of, restore
     from evenspan.models.card import add_section
+    from evenspan.models.saved import saving_over
 
     figures = None if audit is None else _read(audit)
     loaded = load_model(model, "cpu")
@@ -56,7 +57,8 @@ def save(
     setting = calibration_of(loaded)
     if figures is not None:
         _refuse_other_audits(figures, loaded, setting)
-    loaded.save_pretrained(str(folder))
+    with saving_over(folder):  # a plain model would not do so by itself
+        loaded.save_pretrained(str(folder))
     if figures is not None:
         add_section(folder, "Audit", _in_markdown(figures))
     values = {"folder": str(folder), "model": model, "calibration": None if setting is None else str(setting)}

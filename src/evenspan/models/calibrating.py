@@ -169,7 +169,8 @@ def _give_classes_back(model: SentenceTransformer) -> None:
     """To a model, and to models that it has as modules."""
     for part in model.modules():
         if isinstance(part, CalibratedSentenceTransformer):
-            part.__class__ = part.plain_class
+            outer: Any = part
+            outer.__class__ = part.plain_class
 
 
 def _has_query_prompt(model: SentenceTransformer) -> bool:

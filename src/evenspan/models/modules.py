@@ -32,7 +32,7 @@ from evenspan.models.pools import CalibratedQueue
 from evenspan.models.prepared import Prepared
 from evenspan.models.reading import document_module
 from evenspan.models.reloading import ReloadedTransformer
-from evenspan.models.saved import hide, make_room, write_calibration
+from evenspan.models.saved import hide, make_room, saving_over, write_calibration
 from evenspan.models.setting import Setting
 
 _SAVE = inspect.signature(SentenceTransformer.save)
@@ -212,9 +212,12 @@ class CalibratedSentenceTransformer(SentenceTransformer):
 
     def save(self, path: str, *args: Any, **kwargs: Any) -> None:
         """Save the model, with a card that says what it is and how to load it."""
-        super().save(path, *args, **kwargs)
+        if path is None:
+            return  # as sentence-transformers does
+        with saving_over(Path(path)):
+            super().save(path, *args, **kwargs)
         module = calibrated_module(self)
-        if path is not None and module is not None and module.setting is not None:
+        if module is not None and module.setting is not None:
             write_card(module.setting, str(module.model.config._name_or_path), _SAVE.bind(self, path, *args, **kwargs))
 
 

@@ -9,8 +9,11 @@ which Auto classes would load the base model and the adapter, is kept under anot
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sentence_transformers.base.modules import Transformer
 from torch import nn
@@ -34,11 +37,43 @@ MODEL_TYPE = "calibrated_load_with_evenspan"  # errors that name it say what to 
 _PLAIN_CLASS = f"{Transformer.__module__}.{Transformer.__name__}"
 # What saved models call a calibrated module; the second is from before 0.1.0.
 CALIBRATED_CLASSES = ("evenspan.models.CalibratedTransformer", "evenspan.modules.CalibratedTransformer")
+# What a transformer and its tokenizer save to the folder of the model itself.
+_AT_ROOT = (
+    CONFIG, "adapter_*", "model*.safetensors*", "pytorch_model*", "sentence_*_config.json", "tokenizer*",
+    "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt",
+)  # fmt: skip
 _OLD_NOTE = "> This model carries an [evenspan](https://pypi.org/project/evenspan)"  # in cards from before 0.1.0
 _HINT = (
     "This model is calibrated: load it with evenspan.load(...), or with SentenceTransformer(..., trust_remote_code=True) "
     "where evenspan is installed."
 )
+
+
+@contextmanager
+def saving_over(folder: Path) -> Iterator[None]:
+    """Save a model in the block: afterwards nothing is left of a model that was saved to the folder before."""
+    before = _parts(folder)
+    yield
+    for part in before - _parts(folder):
+        shutil.rmtree(folder / part) if (folder / part).is_dir() else (folder / part).unlink(missing_ok=True)
+
+
+def _parts(folder: Path) -> set[str]:
+    """The files and folders that the modules of a saved model take up, by their classes; none if there is no such model."""
+    try:
+        files = ModelFiles(str(folder), {})
+        types = _types(files)
+    except (OSError, ValueError):  # nothing, or damaged
+        return set()
+    parts = {place for place in types if place and (folder / place).is_dir() and not _leads_out(place)}
+    at_root = types.get("", "")
+    if at_root.endswith(".Router"):
+        parts.add(ROUTER)
+    elif at_root:
+        parts |= {path.name for pattern in _AT_ROOT for path in folder.glob(pattern)}
+    if at_root in CALIBRATED_CLASSES:
+        parts |= {SAVED_CALIBRATION, HIDDEN_ADAPTER}
+    return parts | ({PLAIN_CARD} if set(CALIBRATED_CLASSES).intersection(types.values()) else set())
 
 
 def make_room(folder: Path, transformer: nn.Module) -> None:
@@ -86,18 +121,28 @@ def read_calibration(folder: Path) -> tuple[Calibration, str | None]:
 
 def calibrated_places(files: ModelFiles) -> list[str]:
     """The subfolders of calibrated modules, that of a Router's document route first; none in a plain model."""
-    types, documents = {entry["path"]: entry["type"] for entry in files.modules() or []}, []
-    if any(kind.endswith(".Router") for kind in types.values()):
-        router = files.json(ROUTER, dict) or {}
-        types |= router.get("types", {})
-        documents = router.get("structure", {}).get("document", [])
-    places = sorted(
-        (place for place, kind in types.items() if kind in CALIBRATED_CLASSES), key=lambda place: place not in documents
-    )
+    places = [place for place, kind in _types(files).items() if kind in CALIBRATED_CLASSES]
     for place in places:
-        if Path(place).is_absolute() or ".." in Path(place).parts:
+        if _leads_out(place):
             raise ValueError(f"{files.name} names the folder {place!r} of a module, which is not in the model's own.")
-    return places
+    documents = _router(files).get("structure", {}).get("document", []) if len(places) > 1 else []
+    return sorted(places, key=lambda place: place not in documents)
+
+
+def _types(files: ModelFiles) -> dict[str, str]:
+    """The class of each module by its subfolder, those of a Router included."""
+    types = {entry["path"]: entry["type"] for entry in files.modules() or []}
+    return (
+        types | _router(files).get("types", {}) if any(kind.endswith(".Router") for kind in types.values()) else types
+    )
+
+
+def _router(files: ModelFiles) -> dict[str, Any]:
+    return files.json(ROUTER, dict) or {}
+
+
+def _leads_out(place: str) -> bool:
+    return Path(place).is_absolute() or ".." in Path(place).parts
 
 
 def as_plain(folder: Path, places: Iterable[str]) -> Changes:
