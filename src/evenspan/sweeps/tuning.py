@@ -125,10 +125,8 @@ def tune(
     on_development = {setting: part(result, choosing=True) for setting, result in swept.results.items()}
     plain = part(swept.plain, choosing=True)
     best, development_table = _best(aim, plain, on_development)
-    exact = swept.results[best]
-    if swept.detached:
-        options.pop("each", None)
-        exact = evaluate(model, benchmark, best, resamples=0, seed=seed, **options)
+    evaluating = {name: value for name, value in options.items() if name != "each"} | {"resamples": 0, "seed": seed}
+    exact = evaluate(model, benchmark, best, **evaluating) if swept.detached else swept.results[best]
     others = [part(result, choosing=False) for result in (swept.plain, exact)]
     confirmation = compare(others)
     gain, losses = aim.gain(others[0], others[1], confirmation), aim.losses(confirmation)
