@@ -13,4 +13,4 @@ def test_notebook(tmp_path) -> None:
     """Runs from top to bottom, and is committed with its output."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert any(cell.get("outputs") for cell in notebook.cells if cell.cell_type == "code")
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()

@@ -209,6 +209,8 @@ CASES: list[tuple[object, ...]] = [
         (f"{command} @/model --benchmark @/beir --cache @/corpus.jsonl", 2, "--cache, or keep them in memory with --no-cache")
         for command in ("evaluate", "sweep", "tune")
     ],
+    ("evaluate @/model --benchmark @/beir --cache /proc/cache", 2, "--cache, or keep them in memory with --no-cache"),
+    ("evaluate @/model --benchmark @/beir --no-cache --output /proc/results", 2, "--output: cannot write to /proc/results"),
     ("reproduce posir --model @/model --cache @/corpus.jsonl", 2, "with --cache, or keep them in memory with --no-cache"),
     # Files and folders that are not there, or not what they should be
     ("audit @/model --texts nowhere.jsonl", 2, "There is no file or folder 'nowhere.jsonl'"),

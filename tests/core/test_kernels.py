@@ -65,7 +65,7 @@ def test_few_variants_are_compiled_for_texts_of_all_lengths(monkeypatch) -> None
             for layout in (mask, cumulative):
                 batch, columns = mask.shape if layout is mask else (1, mask.numel())
                 parts = geometry.launch(
-                    layout, None, last=False, basket_size=basket_size, baskets=baskets, slots_each=128
+                    layout, None, last=False, even=False, basket_size=basket_size, baskets=baskets, slots_each=128
                 )
                 output = torch.empty(batch, columns, heads, size, dtype=torch.float16)
                 states = output.transpose(1, 2)

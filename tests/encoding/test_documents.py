@@ -147,5 +147,5 @@ def test_an_error_in_a_process_is_told(cls_model) -> None:
     own.send((0, TEXTS))
     assert own.recv()[2].startswith("RuntimeError: The model returned a vector that is not finite")
     own.close()
-    thread.join(timeout=20)
+    thread.join(timeout=600)
     assert not thread.is_alive()

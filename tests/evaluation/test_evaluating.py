@@ -331,6 +331,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path) -> None:
         killed.wait()
         killed.kill()
         assert len(list((tmp_path / "cache-killed").rglob("*.npz"))) == kills
+        assert not (tmp_path / "killed").exists(), "no empty folder is left"
     start("killed").finish()
     for name in ("none.json", f"{SETTING}.json", "comparison.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

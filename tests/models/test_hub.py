@@ -44,7 +44,7 @@ def run(script: str, *arguments: str, home: Path, url: str) -> list[str]:
     options = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": url, "HF_TOKEN": "hf_secret", "HF_HOME": str(home)}
     command = [sys.executable, "-W", "ignore", "-c", script, *arguments]
     environment = {**os.environ, **options, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "hf_secret" not in done.stdout + done.stderr
     return done.stdout.splitlines()

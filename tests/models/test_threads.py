@@ -62,7 +62,7 @@ def paused_in_second_batch(model: SentenceTransformer) -> Iterator[tuple[threadi
     def pause(*_) -> None:
         if threading.current_thread() is not here and next(batches) == 1:
             paused.set()
-            assert resume.wait(60)
+            assert resume.wait(600)
 
     hook = second_layer(model).register_forward_pre_hook(pause)
     try:
@@ -86,7 +86,7 @@ def test_a_call_keeps_the_setting_it_began_with(model, began, change) -> None:
     expected, query = model.encode_document(LONG, batch_size=2), model.encode_query(LONG)
     with ThreadPoolExecutor(1) as pool, paused_in_second_batch(model) as (paused, resume):
         running = pool.submit(model.encode_document, LONG, batch_size=2)
-        assert paused.wait(60)
+        assert paused.wait(600)
         if change == "calibrate":
             evenspan.calibrate(model, FULL)
         elif change == "restore":
@@ -113,7 +113,7 @@ def test_a_model_is_restored_when_its_last_call_has_ended(model, tmp_path) -> No
     evenspan.calibrate(model, MILD)
     with ThreadPoolExecutor(1) as pool, paused_in_second_batch(model) as (paused, resume):
         running = pool.submit(model.encode_document, LONG, batch_size=2)
-        assert paused.wait(60)
+        assert paused.wait(600)
         evenspan.restore(model)
         assert type(model) is not SentenceTransformer, "a call still needs it"
         with pytest.raises(RuntimeError, match="save it afterwards"):
@@ -134,7 +134,7 @@ def test_a_model_that_is_calibrated_again_before_its_last_call_has_ended_stays_c
     evenspan.calibrate(model, MILD)
     with ThreadPoolExecutor(1) as pool, paused_in_second_batch(model) as (paused, resume):
         running = pool.submit(model.encode_document, LONG, batch_size=2)
-        assert paused.wait(60)
+        assert paused.wait(600)
         evenspan.calibrate(evenspan.restore(model), FULL)
         resume.set()
         running.result()
@@ -157,13 +157,13 @@ def test_a_batch_by_itself_keeps_its_setting_too(model, outer) -> None:
     def wait(*_) -> None:
         if threading.current_thread() is not threading.main_thread():
             paused.set()
-            assert resume.wait(60)
+            assert resume.wait(600)
 
     expected = run()
     hook = second_layer(model).register_forward_pre_hook(wait)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run)
-        assert paused.wait(60)
+        assert paused.wait(600)
         evenspan.restore(model)
         resume.set()
         torch.testing.assert_close(running.result(), expected, atol=0, rtol=0)
@@ -285,7 +285,7 @@ def test_blocks_of_plain_transformers_models(model) -> None:
     def wait(*_) -> None:
         if threading.current_thread() is not threading.main_thread():
             paused.set()
-            assert resume.wait(60)
+            assert resume.wait(600)
 
     hook = second_layer(model).register_forward_pre_hook(wait)
     plain = run()
@@ -293,7 +293,7 @@ def test_blocks_of_plain_transformers_models(model) -> None:
         with evenspan.calibrated(auto_model, FULL, pooling=pooling):
             expected = run()
             running = pool.submit(run)
-            assert paused.wait(60)
+            assert paused.wait(600)
         torch.testing.assert_close(run(), plain, atol=0, rtol=0)
         with evenspan.calibrated(auto_model, FULL, pooling=pooling):  # also while that call is still running
             torch.testing.assert_close(run(), expected)
@@ -445,7 +445,7 @@ def test_two_trials_at_once_do_not_detach_each_other(tmp_path) -> None:
 
     def meet(*_) -> None:
         if next(meets) < 4:
-            barrier.wait(60)
+            barrier.wait(600)
 
     hook = auto_model.encoder.register_forward_pre_hook(meet)
     with ThreadPoolExecutor(2) as pool:

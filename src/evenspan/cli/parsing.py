@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,7 @@ def writable(folder: Path, purpose: str = "cannot write to", way_out: str = "Nam
     try:
         there = next(place for place in (folder, *folder.absolute().parents) if place.exists() or place.is_symlink())
         if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+            tempfile.TemporaryFile(dir=there).close()  # what /proc allows is not what it does
             return folder
         problem = f"{there} is {'not writable' if there.is_dir() else 'no folder'}"
     except OSError as error:  # a name that is too long

@@ -183,7 +183,7 @@ class Baskets:
             self.present[:, FIRST].tolist(),
             self.active.tolist(),
         )
-        found = []
+        sequences = []
         for number, of_sequence in enumerate(places.split(lengths)):  # type: ignore[no-untyped-call]
             if lengths[number]:
                 row, start = divmod(int(of_sequence[0]), columns)
@@ -192,8 +192,8 @@ class Baskets:
                     tokens = of_sequence % columns  # there is padding in between
                 edges = list(accumulate((size for size in sizes[number] if size), initial=1))
                 isolated = 2 if has_first[number] else 1
-                found.append(SequenceTokens(number, row, tokens, lengths[number], edges, isolated, active[number]))
-        return found
+                sequences.append(SequenceTokens(number, row, tokens, lengths[number], edges, isolated, active[number]))
+        return sequences
 
     @cached_property
     def empty(self) -> Tensor:

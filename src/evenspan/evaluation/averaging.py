@@ -59,11 +59,11 @@ def _means(each: Sequence[Mapping[str, float]]) -> dict[str, Any]:
 
 
 def _intervals(each: Sequence[Mapping[str, Interval | None]]) -> dict[str, Interval | None]:
-    found: dict[str, Interval | None] = {}
+    averaged: dict[str, Interval | None] = {}
     for name in dict.fromkeys(name for intervals in each for name in intervals):
         known = [ends for intervals in each if (ends := intervals.get(name)) is not None]
-        found[name] = (_middle(known, 0), _middle(known, 1)) if known else None
-    return found
+        averaged[name] = (_middle(known, 0), _middle(known, 1)) if known else None
+    return averaged
 
 
 def _middle(ends: Sequence[Interval], side: int) -> float:

@@ -47,10 +47,10 @@ def text_features(model: SentenceTransformer, task: Task, prompt: str) -> TextFe
             known[key] = _verified(model, module, task, prompt)
         except NotStandardError as error:
             known[key] = str(error)
-    found = known[key]
-    if isinstance(found, str):
-        raise NotStandardError(found)
-    return found
+    outcome = known[key]
+    if isinstance(outcome, str):
+        raise NotStandardError(outcome)
+    return outcome
 
 
 def _input_module(model: SentenceTransformer, task: Task) -> Any:

@@ -27,7 +27,7 @@ from evenspan.core.verifying import refuse_unknown_scores
 
 
 @dataclass(frozen=True)
-class Setting:
+class SweptSetting:
     """A calibration and the layers it is used in."""
 
     calibration: Calibration
@@ -40,9 +40,9 @@ class Setting:
 
 
 Cut = tuple[int, str]  # how a setting cuts passages into baskets: their size and the partition
-cut_of: Callable[[Setting], Cut] = attrgetter("calibration.basket_size", "calibration.partition")
+cut_of: Callable[[SweptSetting], Cut] = attrgetter("calibration.basket_size", "calibration.partition")
 # What settings of one cut do with a batch, by where they calibrate: the same in most layers.
-Plans = dict[tuple[tuple[Setting, ...], tuple[bool, ...]], Plan]
+Plans = dict[tuple[tuple[SweptSetting, ...], tuple[bool, ...]], Plan]
 
 
 def advance(
@@ -50,10 +50,10 @@ def advance(
     index: int,
     hidden: Tensor,  # (batch, tokens, width), the input of the layer
     kwargs: Mapping[str, Any],
-    rows: Mapping[Setting, Tensor],  # (rows, width) each, the pooled rows of that input
+    rows: Mapping[SweptSetting, Tensor],  # (rows, width) each, the pooled rows of that input
     baskets: Mapping[Cut, Baskets],
     plans: Plans,
-) -> dict[Setting, Tensor]:
+) -> dict[SweptSetting, Tensor]:
     """Take the pooled rows of several settings through one layer of a known family, whose other rows are those of `hidden`."""
     family: Any = family_of(layer)
     attention = family.attention(layer)
@@ -66,7 +66,7 @@ def advance(
     # float32 for each head and token.
     most = max(1, hidden.shape[-1] * hidden.element_size() // 64)
     ordered = sorted(rows, key=cut_of)
-    done: dict[Setting, Tensor] = {}
+    done: dict[SweptSetting, Tensor] = {}
     for together in (ordered[start : start + most] for start in range(0, len(ordered), most)):
         own = torch.cat([rows[setting] for setting in together])  # (settings * rows, width)
         states = family.attended(layer, own)
@@ -113,7 +113,7 @@ def _own_attention(
 
 
 def _redistributed(
-    scores: Tensor, baskets: Mapping[Cut, Baskets], settings: Sequence[Setting], index: int, plans: Plans
+    scores: Tensor, baskets: Mapping[Cut, Baskets], settings: Sequence[SweptSetting], index: int, plans: Plans
 ) -> Tensor:  # both (groups, settings, heads of a group, keys)
     """The weights under each setting, or the plain ones where a setting leaves this layer alone."""
     parts, start = [], 0
@@ -132,7 +132,7 @@ def _redistributed(
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
-def _plan(settings: Sequence[Setting], there: Sequence[bool], geometry: Baskets) -> Plan:
+def _plan(settings: Sequence[SweptSetting], there: Sequence[bool], geometry: Baskets) -> Plan:
     """What several settings do with the masses of one geometry, in a layer that some of them leave alone."""
     each = [
         (setting.calibration.strength * calibrated, *rules_of(setting.calibration))

@@ -22,7 +22,7 @@ from evenspan.core.layers import is_causal
 from evenspan.core.verifying import tolerance
 from evenspan.models.calibrating import calibrated
 from evenspan.models.pipeline import Pipeline
-from evenspan.sweeps.rows import Plans, Setting, advance, cut_of
+from evenspan.sweeps.rows import Plans, SweptSetting, advance, cut_of
 
 _CACHES = ("past_key_values", "use_cache", "calibrated_pass")
 
@@ -45,7 +45,9 @@ class SharedEncoder:
         layers = self.pipeline.layers()
         self.full = frozenset(layers.full)
         self.layers: list[Any] = find_layers(self.transformer.model, layers.modules)  # None where the family is unknown
-        self.settings = [Setting(calibration, frozenset(layers.chosen_by(calibration))) for calibration in calibrations]
+        self.settings = [
+            SweptSetting(calibration, frozenset(layers.chosen_by(calibration))) for calibration in calibrations
+        ]
         self.causal = is_causal(layers.modules[-1]) and self.pipeline.pooling_token == "last"
         last: Any = self.layers[-1]
         family: Any = family_of(last)
@@ -53,7 +55,7 @@ class SharedEncoder:
         self.final_norm: Any = None if family is None else family.final_norm(self.transformer.model, last)
         # A setting that changes nothing, taken along to see that rows arrive where the plain pass takes them.
         first = min(self.settings, key=lambda setting: setting.first)
-        self.control = Setting(replace(first.calibration, strength=0.0), frozenset([first.first]))
+        self.control = SweptSetting(replace(first.calibration, strength=0.0), frozenset([first.first]))
         self.checked = False
 
     @property
@@ -118,8 +120,8 @@ class _Batch:
         self.pooled = next(iter(self.baskets.values())).pooled
         self.last = len(encoder.layers) - 1
         self.plans: Plans = {}
-        self.riding: dict[Setting, Tensor] = {}
-        self.forks: dict[Setting, Tensor] = {}
+        self.riding: dict[SweptSetting, Tensor] = {}
+        self.forks: dict[SweptSetting, Tensor] = {}
         self.outputs: dict[int, Tensor] = {}
         self.calls: dict[int, tuple[Any, dict[str, Any]]] = {}
 
@@ -151,11 +153,11 @@ class _Batch:
     def _pooled_rows(self, hidden: Tensor) -> Tensor:
         return hidden.flatten(0, 1)[self.pooled]
 
-    def rows(self) -> dict[Setting, Tensor]:
+    def rows(self) -> dict[SweptSetting, Tensor]:
         """The pooled rows behind the last layer, of every setting."""
         return {**self.riding, **{setting: self._fork(setting, own) for setting, own in self.forks.items()}}
 
-    def _fork(self, setting: Setting, own: Tensor) -> Tensor:
+    def _fork(self, setting: SweptSetting, own: Tensor) -> Tensor:
         """Run the layers behind a setting's first one again, with its pooled rows in place of the plain ones."""
         output = self.outputs[setting.first]
         baskets = self.baskets[cut_of(setting)]

@@ -139,10 +139,30 @@ def _every_row(
     )
     keys = key + batch * key_batch + group * key_head + first * key_column
     values = value + batch * value_batch + group * value_head + first * value_column
+    parts, mixed, shared, highest, total = _over_content(
+        rows, keys + key_column, values + value_column, content, basket_size, key_column, value_column, softcap, scale,
+        HEAD, BLOCK_D, CAPPED, EVEN, IS_TILE, MIXES, BLOCK_M, BLOCK_N, BLOCK_REST, RESTS,
+    )  # fmt: skip
+    merged, whole = _with_those_alone(
+        rows, keys, values, length, parts, mixed, shared, highest, total,
+        key_column, value_column, softcap, scale, strength, HEAD, BLOCK_D, CAPPED, CLOSED, MIXES,
+    )  # fmt: skip
+    whole = tl.where(content < 0, float("nan"), whole)  # padding between tokens: what would be computed is wrong
+    merged = merged / whole[:, None]
+    tl.store(place, merged.to(output.dtype.element_ty), mask=writes)
+
+
+@triton.jit
+def _over_content(
+    rows, keys, values, content, basket_size, key_column, value_column, softcap, scale,
+    HEAD: tl.constexpr, BLOCK_D: tl.constexpr, CAPPED: tl.constexpr, EVEN: tl.constexpr, IS_TILE: tl.constexpr,
+    MIXES: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_REST: tl.constexpr, RESTS: tl.constexpr,
+):  # fmt: skip
+    """The number of baskets, and the content in two sums: plain, and of the baskets' own outputs."""
     if IS_TILE:
         parts = (content + BLOCK_N - 1) // BLOCK_N
         mixed, shared, highest, total = _over_tiles(
-            rows, keys + key_column, values + value_column, content, key_column, value_column, softcap, scale,
+            rows, keys, values, content, key_column, value_column, softcap, scale,
             HEAD, BLOCK_D, CAPPED, MIXES, BLOCK_M, BLOCK_N,
         )  # fmt: skip
     else:
@@ -151,11 +171,21 @@ def _every_row(
         else:
             parts = ((content + basket_size - 1) // basket_size).to(tl.int32)
         mixed, shared, highest, total = _over_baskets(
-            rows, keys + key_column, values + value_column, content, parts, basket_size, key_column, value_column,
+            rows, keys, values, content, parts, basket_size, key_column, value_column,
             softcap, scale, HEAD, BLOCK_D, CAPPED, EVEN, MIXES, BLOCK_M, BLOCK_N, BLOCK_REST, RESTS,
         )  # fmt: skip
+    return parts, mixed, shared, highest, total
 
-    # The tokens that stand alone.
+
+@triton.jit
+def _with_those_alone(
+    rows, keys, values, length, parts, mixed, shared, highest, total,
+    key_column, value_column, softcap, scale, strength,
+    HEAD: tl.constexpr, BLOCK_D: tl.constexpr, CAPPED: tl.constexpr, CLOSED: tl.constexpr, MIXES: tl.constexpr,
+):  # fmt: skip
+    """The content, each basket with its share, and the tokens that stand alone; and the mass of all of them."""
+    dims = tl.arange(0, BLOCK_D)
+    in_head = dims < HEAD
     first_score, first_value = _alone(rows, keys, values, dims, in_head, softcap, scale, CAPPED)
     base = tl.maximum(highest, first_score)
     if CLOSED:
@@ -176,9 +206,7 @@ def _every_row(
     merged += shared * (strength * total * rescale / tl.maximum(parts, 1)).to(tl.float32)[:, None]
     if MIXES:
         merged += mixed * ((1.0 - strength) * rescale).to(tl.float32)[:, None]
-    whole = tl.where(content < 0, float("nan"), whole)  # padding between tokens: what would be computed is wrong
-    merged = merged / whole[:, None]
-    tl.store(place, merged.to(output.dtype.element_ty), mask=writes)
+    return merged, whole
 
 
 @triton.jit

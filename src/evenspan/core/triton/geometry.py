@@ -91,12 +91,7 @@ def _basket_geometry(
 
     own_slots = row * baskets * slots_each
     count = _count_content(layout, row, start, pooled, first, columns, row_stride, stride, PACKED, LAST, BLOCK)
-    if EVEN:
-        parts = tl.maximum((2 * count + basket_size) // (2 * basket_size), 1)
-        long_enough = parts > 1
-    else:
-        parts = (count + basket_size - 1) // basket_size
-        long_enough = count >= basket_size
+    parts, long_enough = _parts(count, basket_size, EVEN)
     _fill_slots(
         slots + own_slots, filled + own_slots, layout, row, start, pooled, first, columns, row_stride, stride,
         count, parts, basket_size, slots_each, baskets * slots_each, PACKED, LAST, EVEN, BLOCK,
@@ -116,6 +111,18 @@ def _basket_geometry(
         tl.store(present + row * (baskets + 2) + 2 + basket, (basket < parts) & (count > 0), mask=basket < baskets)
         at += BLOCK
     tl.store(active + row, long_enough & has_pooled)
+
+
+@triton.jit
+def _parts(count, basket_size, EVEN: tl.constexpr):
+    """How many baskets there are of so many content tokens, and whether a row of so many is calibrated."""
+    if EVEN:
+        parts = tl.maximum((2 * count + basket_size) // (2 * basket_size), 1)
+        long_enough = parts > 1
+    else:
+        parts = (count + basket_size - 1) // basket_size
+        long_enough = count >= basket_size
+    return parts, long_enough
 
 
 @triton.jit

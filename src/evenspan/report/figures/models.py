@@ -28,8 +28,8 @@ def model_figures(material: Material) -> list[Figure]:
             views = {"shuffled": audit.plain.attention, "intact": audit.intact}
             for view, look in views.items():
                 looks[view] |= {name: look} if look is not None else {}
-        found = [sweep for evaluation in subject.evaluations if (sweep := sweep_of(evaluation)) is not None]
-        sweeps |= {name: found[0]} if found else {}
+        of_subject = [sweep for evaluation in subject.evaluations if (sweep := sweep_of(evaluation)) is not None]
+        sweeps |= {name: of_subject[0]} if of_subject else {}
     figures = [_self_mass(looks)] if len(looks["shuffled"]) > 1 else []
     return [*figures, strengths_of_models(sweeps, "models-strengths")] if len(sweeps) > 1 else figures
 
