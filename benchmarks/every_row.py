@@ -200,9 +200,9 @@ def models(results: Results) -> None:
                 model(dict(inputs), task=task)
 
             plain, calibrated = [], []
-            for _ in range(5):
-                plain.append(milliseconds(lambda: encode("query"), 6))
-                calibrated.append(milliseconds(lambda: encode("document"), 6))
+            for _ in range(3):
+                plain.append(milliseconds(lambda: encode("query"), 5))
+                calibrated.append(milliseconds(lambda: encode("document"), 5))
             before, after = statistics.median(plain), statistics.median(calibrated)
             row = {
                 "batch": [rows, tokens],
@@ -221,7 +221,7 @@ def cpu(results: Results) -> None:
     for setting in SETTINGS:
         evenspan.calibrate(model, setting)
         times: dict[str, list[float]] = {"query": [], "document": []}
-        for turn in range(6):
+        for turn in range(4):
             for task, taken in times.items():
                 start = time.perf_counter()
                 with torch.inference_mode():

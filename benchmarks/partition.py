@@ -127,10 +127,14 @@ def score(options: argparse.Namespace) -> None:
         for result, compared in zip(results, compare(results).rows, strict=True):
             rows.append(_row(benchmark, model, int(size), result, compared))
             print(json.dumps(rows[-1]), flush=True)
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        text = "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n"
-        options.output.write_text(text, encoding="utf-8")
-        options.output.with_suffix(".md").write_text(table(rows), encoding="utf-8")
+        _write(rows, options.output)
+    _write(rows, options.output)
+
+
+def _write(rows: list[dict[str, Any]], output: Path) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
+    output.with_suffix(".md").write_text(table(rows) + averages(rows), encoding="utf-8")
 
 
 def _unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
@@ -189,6 +193,26 @@ def table(rows: list[dict[str, Any]]) -> str:
             before = f"{plain['hm']:.1f}, {plain['psi']:.3f}"
             lines.append(f"| {benchmark} | {model} | {name} | {before} | {strength} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def averages(rows: list[dict[str, Any]]) -> str:
+    """Whole documents against the average of their plain chunks, where that was asked for."""
+    found = dict.fromkeys((row["benchmark"], row["model"]) for row in rows if row["strength"] is None)
+    lines = [
+        "",
+        "One vector for each document: calibrated, or the average of its plain chunks. nDCG@10 × 100.",
+        "",
+        "| benchmark | model | vectors | beginning | middle | end | HM | PSI |",
+        "|---|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for kind in found:
+        for row in rows:
+            one = row["chunks"] == WHOLE or row["strength"] is None
+            if one and (row["benchmark"], row["model"]) == kind:
+                name = "plain" if row["strength"] == 0 else row["method"]
+                by = " | ".join(f"{value:.1f}" for value in row["by"])
+                lines.append(f"| {' | '.join(kind)} | {name} | {by} | {row['hm']:.1f} | {row['psi']:.3f} |")
+    return "\n".join(lines) + "\n" if found else ""
 
 
 def _cell(row: dict[str, Any]) -> str:

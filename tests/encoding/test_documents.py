@@ -104,6 +104,10 @@ def test_bad_arguments_are_refused(cls_model) -> None:
         evenspan.encode_documents(cls_model, TEXTS, devices=["cpu", "cuda:99"], progress=False)
     with pytest.raises(ValueError, match="batch_tokens must be at least 1"):
         evenspan.encode_documents(cls_model, TEXTS, batch_tokens=0)
+    with pytest.raises(TypeError, match="the one at 2 is of type NoneType"):
+        evenspan.encode_documents(cls_model, ["a", "b", None])
+    with pytest.raises(TypeError, match="the one at 1 is of type list"):
+        list(evenspan.encode_documents(cls_model, iter(["a", ["b"]]), progress=False))
 
 
 def test_two_processes_one_of_which_is_killed(cls_model, small_windows, caplog, monkeypatch) -> None:

@@ -55,6 +55,12 @@ def test_batches_keep_to_their_budget_longest_first(cls_model, monkeypatch) -> N
     assert calls.sizes(batches) == [7] * 7 + [1]
 
 
+def test_on_a_gpu_the_usual_size_of_a_batch_is_no_limit(cls_model, monkeypatch) -> None:
+    assert [Encoder(cls_model, batch_size=size).batch_size for size in (None, 32, 7)] == [1024, 32, 7]
+    monkeypatch.setattr(type(cls_model), "device", torch.device("cuda"))
+    assert [Encoder(cls_model, batch_size=size).batch_size for size in (None, 32, 7)] == [1024, 1024, 7]
+
+
 def test_tokens_are_counted_with_the_prompt_and_without_a_limit(cls_model) -> None:
     cls_model.max_seq_length = 20
     assert Encoder(cls_model).count_tokens([tiny.text(30), ""]) == [32, 2]

@@ -86,13 +86,21 @@ def encode_documents(
         raise TypeError(f"devices must be a list of devices, such as [{devices!r}], not one string.")
     encoder = Encoder(model, prompt=prompt, unit=normalize_embeddings, batch_tokens=batch_tokens, grows=True)
     if not isinstance(texts, Sized):
-        return _stream(encoder, texts, None, devices, batch_tokens, progress=progress)
-    texts = list(texts)
+        return _stream(encoder, _checked(texts), None, devices, batch_tokens, progress=progress)
+    texts = list(_checked(texts))
     if devices is None:
         with ProgressBar("Encoding documents", len(texts), shown=progress) as bar:
             return encoder.encode(texts, bar=bar)
     arrays = list(_stream(encoder, texts, len(texts), devices, batch_tokens, progress=progress))
     return np.concatenate(arrays) if arrays else encoder.encode([])
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    """The same texts; raises a `TypeError` that names the first that is none."""
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts must be strings, but the one at {place} is of type {type(text).__name__}.")
+        yield text
 
 
 def _stream(

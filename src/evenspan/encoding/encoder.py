@@ -23,6 +23,7 @@ from evenspan.models.standard import NotStandardError, text_features
 from evenspan.models.windows import FIRST_TEXTS, text_windows
 from evenspan.progress import ProgressBar
 
+_USUAL_SIZE = 32  # the default of `evaluate`, `sweep` and `audit`: on a GPU, batches are limited by tokens alone
 _logger = logging.getLogger(__name__)
 
 
@@ -38,7 +39,7 @@ class Encoder:
         prompt: in front of texts; None for the model's own.
         batch_tokens: most tokens in a batch, padding included; less from then on when memory has run out. By default
             16,384, and on a GPU more for small models.
-        batch_size: most texts in a batch, whatever their length.
+        batch_size: most texts in a batch, whatever their length; on a GPU the usual 32 are no limit.
         unit: whether vectors get length 1; by default where the model compares by cosine.
         check_finite: refuse vectors with NaN or infinity; False where the caller does, and can name the texts.
         grows: whether batches on a GPU grow as long as that is faster; vectors then differ by rounding from run to run.
@@ -62,7 +63,9 @@ class Encoder:
         self.model, self.role, self.prompt = model, role, prompt
         self._on_gpu = model.device.type == "cuda"
         self._budget = budget_for(model, model.device, batch_tokens, grows=grows)
-        self.batch_size = min(MOST_TEXTS, batch_size or MOST_TEXTS)
+        if batch_size is None or (self._on_gpu and batch_size == _USUAL_SIZE):
+            batch_size = MOST_TEXTS
+        self.batch_size = min(MOST_TEXTS, batch_size)
         self.unit = str(model.similarity_fn_name) == "cosine" if unit is None else unit
         self.check_finite = check_finite
         self.max_tokens: int = model.max_seq_length or 2**31

@@ -61,7 +61,8 @@ def evaluate(
         cuts: more cuts for nDCG and recall; 10 is always among them.
         query_prompt: put in front of queries, in place of the model's own query prompt.
         document_prompt: put in front of documents, likewise.
-        batch_size: most texts in a batch; long ones share smaller batches, and still smaller ones when memory runs out.
+        batch_size: most texts in a batch; long ones share smaller batches, and still smaller ones when memory runs out. On a
+            GPU 32 is no limit.
         cache: folder for vectors: a run that is interrupted goes on where it stopped.
         resamples: bootstrap resamples for the 95 % intervals; 0 for none.
         seed: of the bootstrap.

@@ -19,7 +19,7 @@ from evenspan.evaluation.search import DocumentVectors, check_vectors
 from evenspan.identity import ModelIdentity, encoding_setting
 from evenspan.progress import ProgressBar
 
-_SHARD = 256  # texts that are encoded and stored at a time
+_SHARD, _GPU_SHARD = 256, 2048  # texts that are encoded and stored at a time
 
 Role = Literal["document", "query"]
 EncodeMany = Callable[[Sequence[str], Sequence[str]], Mapping[str, Vectors]]
@@ -89,8 +89,9 @@ class CachedEncoder:
         # Sorted by length, then cut: the same texts always share a batch, so that a run that was interrupted ends with
         # the same vectors, bit for bit, as one that was not.
         unique = sorted(set(texts), key=lambda text: (-len(text), text))
-        for start in range(0, len(unique), _SHARD):
-            shard = unique[start : start + _SHARD]
+        size = _GPU_SHARD if self.model.device.type == "cuda" else _SHARD
+        for start in range(0, len(unique), size):
+            shard = unique[start : start + size]
             missing = {name: [text for text in shard if text not in cache] for name, cache in caches.items()}
             wanting = [name for name in methods if missing[name]]
             together = [text for text in shard if any(text not in caches[name] for name in wanting)]
