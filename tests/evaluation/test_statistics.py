@@ -193,6 +193,37 @@ def test_psi_by_chance_is_said_to_be_chance() -> None:
     assert "PSI floor" in str(compare([result]))
 
 
+@pytest.mark.parametrize("groups", [3, 20])
+def test_psi_lies_in_its_interval(groups) -> None:
+    generator = np.random.default_rng(5)
+    for lowest in (0.0, 0.5, 1.0):
+        parts = [np.clip(generator.normal(0.5, 0.3, 12), 0, 1) for _ in range(groups)]
+        parts[0] = parts[0] * lowest
+        sample = Sample.of(parts, [[(part, row) for row in range(12)] for part in range(groups)])
+        low, high = Bootstrap.of(sample, 200, 0).sensitivity_interval()
+        assert 0 <= low <= position_sensitivity(sample.means)[0] <= high <= 1
+
+
+def test_intervals_agree_with_a_slow_bootstrap_over_documents() -> None:
+    """Documents drawn one by one, with all their queries, which lie in several groups."""
+    generator = np.random.default_rng(0)
+    documents = np.repeat(np.arange(40), 5)
+    group = generator.integers(0, 3, len(documents))
+    values = generator.random(40)[documents] + 0.2 * generator.random(len(documents))
+    sample = Sample.of(
+        [values[group == place] for place in range(3)], [documents[group == place] for place in range(3)]
+    )
+    slow = []
+    for _ in range(2000):
+        rows = np.concatenate([np.flatnonzero(documents == one) for one in generator.integers(0, 40, 40)])
+        slow.append(harmonic_mean(np.array([values[rows][group[rows] == place].mean() for place in range(3)])))
+    fast = Bootstrap.of(sample, 2000, 0)
+    assert harmonic_mean(fast.means)[0].std() == pytest.approx(np.std(slow), rel=0.1)
+    low, high = fast.interval(harmonic_mean)
+    width = np.subtract(*np.quantile(slow, (0.975, 0.025)))
+    assert width < high - low < 1.2 * width, "a little wider, as documents are few"
+
+
 @pytest.mark.parametrize("queries", [1, 5])
 def test_coverage_in_small(queries) -> None:
     """The simulation of benchmarks/coverage.py, with few repetitions: bounds that chance alone does not leave."""

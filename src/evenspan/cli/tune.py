@@ -47,6 +47,7 @@ def tune(
         "objective": tuning.objective,
         "gain": asdict(tuning.gain),
         "losses": tuning.losses,
+        "passed_over": tuning.passed_over,
         "development": json.loads(tuning.development.to_json()),
         "confirmation": json.loads(tuning.confirmation.to_json()),
     }

@@ -33,7 +33,8 @@ class Tuning:
         sweep: all settings on all queries.
         aim: what was chosen by, see `tune`.
         gain: of the candidate in what counts (HM; nDCG@10 where there are no positions) on the confirming queries.
-        losses: what the candidate costs there more than it may, in words.
+        losses: what a candidate costs that is better there, in words; with `balanced` the reason to leave it off.
+        passed_over: the setting that was better by HM than the candidate on the development queries, and what it cost there.
     """
 
     calibration: Calibration | None
@@ -45,6 +46,7 @@ class Tuning:
     aim: Aim
     gain: Difference
     losses: tuple[str, ...] = ()
+    passed_over: str | None = None
 
     @property
     def objective(self) -> Objective:
@@ -52,26 +54,30 @@ class Tuning:
         return self.aim.objective
 
     def __str__(self) -> str:
-        gain, count, queries = self.gain, len(self.sweep.results), "on the development queries"
-        measured = f"{self.aim.figure} {100 * gain.value:+.2f}"
+        gain, aim, queries = self.gain, self.aim, "on the development queries"
+        measured = f"{aim.figure} {100 * gain.value:+.2f}"
         if gain.interval is not None:
             measured += f", 95 % interval {100 * gain.interval[0]:+.2f} to {100 * gain.interval[1]:+.2f}"
+        best = f"the best of {len(self.sweep.results)} settings {queries}"
+        best += ", of those that cost no more than they may" if self.passed_over else ""
         if self.calibration is not None:
-            answer = f"Use {self.calibration}: the best of {count} settings {queries}, and on the others {measured}."
-            if self.objective == "balanced" and self.aim.positions:
+            answer = f"Use {self.calibration}: {best}, and on the others {measured}."
+            if aim.limited:
                 answer += " Overall nDCG@10 does not fall beyond noise, and no position loses more than another gains."
+            answer += f" It has its price: {'; '.join(self.losses)}." if self.losses else ""
         elif self.losses:
-            answer = (
-                f"Leave it off: {self.candidate} was the best of {count} settings {queries}, and has on the others "
-            )
-            answer += f"{measured}, but it costs more than it may: {'; '.join(self.losses)}. "
-            answer += "To go by HM alone, choose the objective 'hm' (--objective hm)."
+            answer = f"Leave it off: {self.candidate} was {best}, and has on the others {measured}, but it costs more than it "
+            answer += f"may: {'; '.join(self.losses)}. To go by HM alone, choose the objective 'hm' (--objective hm)."
         elif self.chosen:
-            answer = f"Leave it off: {self.candidate} was the best of {count} settings {queries}, but on the others its gain "
-            answer += f"is within noise ({measured})."
+            answer = (
+                f"Leave it off: {self.candidate} was {best}, but on the others its gain is within noise ({measured})."
+            )
         else:
-            answer = f"Leave it off: {queries} none of {count} settings was better than the plain model. "
+            answer = (
+                f"Leave it off: {queries} none of {len(self.sweep.results)} settings was better than the plain model. "
+            )
             answer += f"The best of them, {self.candidate}, has on the others {measured}."
+        answer += f" Not chosen, though better by {aim.figure}: {self.passed_over}." if self.passed_over else ""
         return f"{answer}\n\nDevelopment queries\n{self.development}\n\nConfirming queries\n{self.confirmation}"
 
 
@@ -124,7 +130,7 @@ def tune(
         raise RuntimeError(f"No setting could be evaluated. {reasons}")
     on_development = {setting: part(result, choosing=True) for setting, result in swept.results.items()}
     plain = part(swept.plain, choosing=True)
-    best, development_table = _best(aim, plain, on_development)
+    best, development_table, passed_over = _best(aim, plain, on_development)
     exact = swept.results[best]
     if swept.detached:
         options.pop("each", None)
@@ -134,22 +140,27 @@ def tune(
     gain, losses = aim.gain(others[0], others[1], confirmation), aim.losses(confirmation)
     better = aim.score(on_development[best]) > aim.score(plain)
     found = better and gain.significant and gain.value > 0
-    use = best if found and not losses else None
-    return Tuning(use, best, better, development_table, confirmation, swept, aim, gain, losses if found else ())
+    if aim.limited and not losses:  # the others are half of the data, and may be too few to show a loss
+        losses = tuple(f"{loss} on the development queries" for loss in aim.losses(development_table))
+    use = best if found and not (aim.limited and losses) else None
+    losses = losses if found else ()
+    return Tuning(use, best, better, development_table, confirmation, swept, aim, gain, losses, passed_over)
 
 
 def _best(
     aim: Aim, plain: EvaluationResult, results: Mapping[Calibration, EvaluationResult]
-) -> tuple[Calibration, Comparison]:
-    """The best setting that costs no more than it may, or if there is none the best one, and its comparison with plain."""
+) -> tuple[Calibration, Comparison, str | None]:
+    """The best setting that costs no more than it may, or if there is none the best one; its comparison with plain.
+
+    Of one that is better and costs more than it may, what it costs.
+    """
     ranked = sorted(results, key=lambda setting: -aim.score(results[setting]))
     first = compare([plain, results[ranked[0]]])
-    if not aim.losses(first):
-        return ranked[0], first
-    for setting in ranked[1:]:
+    losses = aim.losses(first) if aim.limited else ()
+    for setting in ranked[1:] if losses else ():
         if aim.score(results[setting]) <= aim.score(plain):
             break  # what costs less gains nothing
         compared = compare([plain, results[setting]])
         if not aim.losses(compared):
-            return setting, compared
-    return ranked[0], first
+            return setting, compared, f"{ranked[0]}, where {'; '.join(losses)}"
+    return ranked[0], first, None
