@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from evenspan import Calibration
-from evenspan.sweeps.paper import paper_table
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -77,7 +76,8 @@ def demo() -> str:
 def paper() -> str:
     """The paper's figures for bge-m3 on FineWeb-PosQ: plain and with the default setting."""
     default = Calibration().to_dict()
-    rows = [row for row in paper_table("fineweb_posq") if row["model"] == "bge-m3-dense"]
+    path = ROOT / "src" / "evenspan" / "evaluation" / "paper" / "fineweb_posq.json"
+    rows = [row for row in json.loads(path.read_text("utf-8")) if row["model"] == "bge-m3-dense"]
     chosen = {"plain": next(row for row in rows if row["method"] == "none")}
     chosen["soft, λ = 0.5 (the default)"] = next(
         row
@@ -140,7 +140,7 @@ def indexing() -> str:
 
 def compared(name: str) -> str:
     """A comparison that `evenspan evaluate` wrote: methods by position, with stars and what a document costs."""
-    rows = result(name)["rows"]
+    rows = sorted(result(name)["comparison"]["rows"], key=kind_of_method)
     columns = [f"nDCG@10 {position}" for position in POSITIONS] + ["nDCG@10", "HM", "PSI", "PSI floor"]
 
     def cell(row: dict[str, Any], column: str) -> str:
@@ -161,28 +161,39 @@ def compared(name: str) -> str:
     )
 
 
-def miniatures() -> str:
+def kind_of_method(row: dict[str, Any]) -> tuple[int, str]:
+    """The plain model first, then calibrations, one vector for each document, several, and words."""
+    method = row["method"]
+    several = row["vectors_per_document"] != 1
+    return (method != "none") + (not is_setting(method)) * (1 + several + method.startswith("bm25")), method
+
+
+def is_setting(method: str) -> bool:
+    return method.partition(",")[0] in ("none", "soft", "uniform", "hard")
+
+
+def miniatures(*kinds: str) -> str:
     """Each miniature plain and at three strengths of the default setting."""
     settings = ["none", *(str(Calibration(strength=strength)) for strength in (0.5, 0.75, 1.0))]
     rows = []
-    for kind, name in {"cls": "first token", "last": "last token", "mean": "mean"}.items():
+    names = {"cls": "first token", "last": "last token", "mean": "mean"}
+    for kind, name in ((kind, names[kind]) for kind in kinds or names):
         by_method = swept(kind)
-        for setting in settings:
+        for setting in filter(by_method.__contains__, settings):
             *figures, psi = by_method[setting]
             rows.append([name, setting_name(setting), *(f"{100 * value:.1f}" for value in figures), f"{psi:.3f}"])
     return table(["pools", "setting", *POSITIONS, "all", "HM", "PSI"], rows, left=2)
 
 
 def swept(kind: str) -> dict[str, list[float]]:
-    """The figures of a miniature by setting: from a sweep's CSV file, or from a comparison."""
-    path = ROOT / "docs" / "sweeps" / f"newwiki-{kind}.csv"
-    if path.exists():
-        with path.open(encoding="utf-8") as file:
-            fields = (*POSITIONS, "ndcg", "harmonic_mean", "psi")
-            return {row["method"]: [float(row[field]) for field in fields] for row in csv.DictReader(file)}
+    """The figures of a miniature by setting: from a result file, or from the CSV file of an earlier sweep."""
     columns = (*(f"nDCG@10 {position}" for position in POSITIONS), "nDCG@10", "HM", "PSI")
-    rows = result(f"newwiki-{kind}")["rows"]
-    return {row["method"]: [row["figures"][column] for column in columns] for row in rows}
+    if (RESULTS / "tables" / f"newwiki-{kind}.json").exists():
+        rows = result(f"newwiki-{kind}")["comparison"]["rows"]
+        return {row["method"]: [row["figures"][column] for column in columns] for row in rows}
+    fields = (*POSITIONS, "ndcg", "harmonic_mean", "psi")
+    with (ROOT / "docs" / "sweeps" / f"newwiki-{kind}.csv").open(encoding="utf-8") as file:
+        return {row["method"]: [float(row[field]) for field in fields] for row in csv.DictReader(file)}
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -195,6 +206,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "auditing": auditing,
     "indexing": indexing,
     "miniatures": miniatures,
+    "mean": lambda: miniatures("mean"),
 }
 
 

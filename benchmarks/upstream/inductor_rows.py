@@ -22,7 +22,7 @@ def numbers(count: int) -> Tensor:
 
 
 def slots_of(mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For each sequence its last token and the keys of its baskets, as flat positions, from a mask with padding at the right."""
+    """For each sequence its last token and the keys of its baskets, as flat positions, from a mask padded at the right."""
     rows, columns = mask.shape
     valid = mask.flatten()
     last = numbers(rows) * columns + columns - 1 - mask.flip(1).int().argmax(1)
