@@ -10,6 +10,7 @@ from helpers import calls, copies, tiny
 
 import evenspan
 from evenspan import Calibration
+from evenspan.corpus.chunks import token_places
 from evenspan.encoding import Encoder
 from evenspan.evaluation import compare, evaluate, load_benchmark
 from evenspan.evaluation.methods import (
@@ -23,7 +24,6 @@ from evenspan.evaluation.methods import (
     baseline,
     words,
 )
-from evenspan.evaluation.methods.chunking import token_places
 from evenspan.formatting import method_name
 from evenspan.models.reading import windows
 
@@ -128,12 +128,12 @@ def test_chunks_overlap_and_end_with_sentences(cls_model) -> None:
     pieces = ChunksMax(12, cut="sentences").chunks(cls_model, SENTENCES)
     assert "".join(pieces) == SENTENCES
     for piece in pieces:
-        assert 0 < len(token_places(cls_model, piece)) <= 12
+        assert 0 < len(token_places(cls_model, [piece])[0]) <= 12
     assert pieces[0].rstrip()[-1] in ".!?"
     short = " ".join(f"w{number} w{number + 1}!" for number in range(20))
     for method, text in ((ChunksMax(10, overlap=4), SENTENCES), (ChunksMax(12, overlap=6, cut="sentences"), short)):
-        count, parts = len(token_places(cls_model, text)), method.chunks(cls_model, text)
-        sizes = [len(token_places(cls_model, part)) for part in parts]
+        count, parts = len(token_places(cls_model, [text])[0]), method.chunks(cls_model, text)
+        sizes = [len(token_places(cls_model, [part])[0]) for part in parts]
         assert max(sizes) <= method.window
         assert sum(sizes) > count, "some tokens are in two chunks"
         assert text.startswith(parts[0])
