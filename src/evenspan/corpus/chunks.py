@@ -39,15 +39,15 @@ class Chunker:
             raise ValueError(f"window must be at least 1, not {self.window}.")
         if not 0 <= self.overlap < self.window:
             raise ValueError(
-                f"overlap must be at least 0 and less than the window of {self.window}, not {self.overlap}."
+                f"overlap must be at least 0 and less than the {self.window} tokens of a chunk, not {self.overlap}."
             )
         if self.cut not in CUTS:
             raise ValueError(f"cut must be {' or '.join(CUTS)}, not {self.cut!r}.")
 
-    def spans(self, model: SentenceTransformer, texts: Sequence[str]) -> Iterator[list[Span]]:
+    def spans(self, tokenizer: Any, texts: Sequence[str]) -> Iterator[list[Span]]:
         """From and to which character the chunks of each text go: at least one, and together they hold all its tokens."""
         for part in text_windows(texts, len(texts) or 1, _CHARACTERS):
-            for text, places in zip(part, token_places(model, part), strict=True):
+            for text, places in zip(part, token_places(tokenizer, part), strict=True):
                 starts = [place[0] for place in places]
                 chunks = self._by_sentence(text, starts) if self.cut == "sentences" else self.by_token(len(places))
                 ends = [*starts[1:], len(text)]
@@ -57,7 +57,7 @@ class Chunker:
         """The chunks of each text."""
         return [
             [text[start:end] for start, end in spans]
-            for text, spans in zip(texts, self.spans(model, texts), strict=True)
+            for text, spans in zip(texts, self.spans(model.tokenizer, texts), strict=True)
         ]
 
     def by_token(self, count: int) -> list[Span]:
@@ -88,10 +88,10 @@ class Chunker:
         return [*chunks, (pieces[first][0], pieces[-1][1])] if pieces else []
 
 
-def token_places(model: SentenceTransformer, texts: Sequence[str]) -> list[list[Span]]:
+def token_places(tokenizer: Any, texts: Sequence[str]) -> list[list[Span]]:
     """Where the tokens of each text begin and end, those that stand for no character left out."""
-    options: dict[str, Any] = {"add_special_tokens": False, "truncation": False, "verbose": False}
-    if not getattr(model.tokenizer, "is_fast", False):
+    if not getattr(tokenizer, "is_fast", False):
         raise ValueError("The model's tokenizer does not say where tokens lie in a text, so that texts cannot be cut.")
-    tokens = model.tokenizer(list(texts), return_offsets_mapping=True, **options)
+    options = {"add_special_tokens": False, "truncation": False, "verbose": False}
+    tokens = tokenizer(list(texts), return_offsets_mapping=True, **options)
     return [[place for place in places if place[1] > place[0]] for places in tokens["offset_mapping"]]

@@ -17,7 +17,9 @@ from evenspan.corpus.documents import BadRowError, Document
 Columns = dict[str, str]  # name and type, one of TYPES
 TYPES = {"bool": "bool", "int": "int64", "float": "double", "str": "string"}  # and what Arrow calls them
 _PYTHON = {"bool": bool, "int": int, "float": (int, float), "str": str}
-RESERVED = ("id", "text", "vector", "key", "digest", "score")
+# No metadata have names that begin with an underscore: which chunk a row is, where it lies, the words it is found by.
+CHUNK, START, END, WORDS = "_chunk", "_start", "_end", "_words"
+RESERVED = ("id", "text", "vector", "key", "digest", "score", CHUNK, START, END, WORDS)
 _MOST = 200
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenspan.corpus.documents import Document
-from evenspan.indexing.columns import RESERVED, Columns
+from evenspan.indexing.columns import CHUNK, END, RESERVED, START, Columns
 from evenspan.indexing.filters import Filter
 from evenspan.indexing.manifest import Written
 from evenspan.indexing.settings import IndexSettings
@@ -20,12 +20,14 @@ from evenspan.indexing.settings import IndexSettings
 
 @dataclass(frozen=True)
 class Hit:
-    """A document that a search found; its vector only where all rows are read."""
+    """A document, or a chunk of one, that a search found; its vector only where all rows are read."""
 
     id: str
     score: float
     text: str | None
     metadata: Mapping[str, Any]
+    chunk: int | None = None  # its number in the document, None for a whole one
+    span: tuple[int, int] | None = None  # from and to which character of the document the chunk goes
     vector: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
 
 
@@ -41,6 +43,7 @@ class Store(ABC):
     """An index on disk or in a database, opened for reading or for one run that writes."""
 
     location: str
+    searches_words = False  # whether it can have a full-text index
 
     @abstractmethod
     def settings(self) -> IndexSettings | None:
@@ -97,6 +100,10 @@ class Store(ABC):
     def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:
         """The `k` best documents for each vector, by inner product, best first."""
 
+    def search_words(self, queries: Sequence[Sequence[str]], k: int, where: Filter | None = None) -> list[list[Hit]]:
+        """The `k` best rows for the words of each query, by the store's own full-text index."""
+        raise NotImplementedError
+
     @abstractmethod
     def rows(self) -> Iterator[Hit]:
         """Every document, in no particular order; the score is 0."""
@@ -121,6 +128,8 @@ def hits(rows: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> list[Hit
             float(score),
             row.get("text"),
             {name: value for name, value in row.items() if name not in RESERVED and value is not None},
+            row.get(CHUNK),
+            None if row.get(CHUNK) is None else (row[START], row[END]),
             None if row.get("vector") is None else np.asarray(row["vector"], dtype=np.float32),
         )
         for row, score in zip(rows, scores, strict=True)
