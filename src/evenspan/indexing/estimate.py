@@ -107,7 +107,7 @@ def estimate(
 ) -> IndexEstimate:
     """Read and count everything as a run into this store would, or into a new one (None)."""
     if options.engine != "local":
-        raise ValueError(f"A dry run times this machine: leave out the engine {options.engine!r}.")
+        raise ValueError(f"A dry run times this machine: leave out engine={options.engine!r}.")
     if store is not None:
         settings.check_same(store.made_with(), store.location)
     total = 0 if store is None else store.count()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 
+from evenspan.calibration import Calibration
 from evenspan.corpus.chunks import Chunker
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.options import StoreOptions
@@ -47,6 +49,16 @@ class Layout:
             )
         if self.options is not None:
             self.options.check(kind, location)
+
+    def check_baskets(self, calibration: Calibration) -> None:
+        """Say so if chunks are too short for calibration to do anything."""
+        if self.chunk_tokens is not None and self.chunk_tokens < calibration.fewest_tokens:
+            warnings.warn(
+                f"Chunks of {self.chunk_tokens} tokens are shorter than baskets of {calibration.basket_size} need: "
+                f"calibration leaves them as they are. Take smaller ones (basket_size={max(1, self.chunk_tokens // 4)},"
+                "partition=even), or none.",
+                stacklevel=2,
+            )
 
     def of(self, settings: IndexSettings) -> IndexSettings:
         """The settings of an index that is laid out like this."""

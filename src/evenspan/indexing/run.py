@@ -222,4 +222,6 @@ def _encoder(
         prompts = (options.document_prompt, options.query_prompt)
         settings = IndexSettings.of(loaded, name, str(calibration or NO_CALIBRATION), prompts, options.keep_text)
         settings = options.layout.of(settings)
+        if calibration is not None:
+            options.layout.check_baskets(calibration)
         yield Encoder(loaded, prompt=options.document_prompt, batch_tokens=options.batch_tokens), settings

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from psycopg import sql
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
 
 from evenspan.indexing.columns import WORDS
 from evenspan.indexing.stores.options import StoreOptions
@@ -18,7 +21,7 @@ _PROBED = 10  # lists that IVF looks into
 _COUNTED = 10_000  # rows with a word; more are estimated by the server's statistics
 _COMMON = 0.1  # share of the rows; who looks for rarer words as well does not look through all those
 _MOST_WORDS = 64  # of a question, the rarest
-_POSITIONS = 16_383  # the last that a word can have
+_POSITIONS, _PLACES = 16_383, 255  # the last place that a word can have, and how many
 
 Run = Callable[..., list[tuple[Any, ...]]]
 
@@ -65,12 +68,26 @@ def search_settings(options: StoreOptions, k: int) -> list[str]:
     return ["SET LOCAL hnsw.iterative_scan = strict_order", f"SET LOCAL hnsw.ef_search = {looked_at}"]
 
 
-def word_vector(words: str) -> str:
-    """Words with their places, as PostgreSQL writes a `tsvector`: its own parser would take Chinese for one word."""
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, word in enumerate(words.split(" ") if words else [], start=1):
-        places[word].append(min(place, _POSITIONS))
-    return " ".join(f"'{word}':{','.join(map(str, sorted(set(at))[:255]))}" for word, at in places.items())
+class Words(str):
+    """Words with spaces between them, which become a `tsvector`: PostgreSQL's own parser takes Chinese for one word."""
+
+
+class WordsDumper(Dumper):
+    """Writes words with their places as PostgreSQL sends a `tsvector`."""
+
+    format = Format.BINARY
+    oid = 3614
+
+    def dump(self, obj: Words) -> bytes:  # noqa: D102
+        places: dict[str, list[int]] = defaultdict(list)
+        for place, word in enumerate(obj.split(" ") if obj else [], start=1):
+            if place <= _POSITIONS and len(places[word]) < _PLACES:
+                places[word].append(place)
+        packed = [struct.pack("!I", len(places))]
+        for word in sorted(places, key=str.encode):
+            at = places[word]
+            packed.append(word.encode() + struct.pack(f"!xH{len(at)}H", len(at), *at))
+        return b"".join(packed)
 
 
 class WordQuery:
