@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -63,9 +63,10 @@ class IndexSettings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IndexSettings:
-        """The inverse of `to_dict`; refuses what it does not know."""
+        """The inverse of `to_dict`; refuses what it does not know. What has a default may be missing in an older one."""
         known = {field.name for field in fields(cls)}
-        if set(values) != known:
+        needed = {field.name for field in fields(cls) if field.default is MISSING}
+        if not needed <= set(values) <= known:
             raise ValueError(
                 f"The index has settings {sorted(values)}, this evenspan knows {sorted(known)}: another version made it."
             )

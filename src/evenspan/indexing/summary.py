@@ -16,15 +16,18 @@ class IndexProgress(ProgressBar):
 
     def __init__(self, size: int | None, *, shown: bool) -> None:
         super().__init__("Indexing documents", size or None, shown=shown)  # a pipe has a size of 0
-        self.documents = self.replaced = self.tokens = self.truncated = 0
+        self.documents = self.replaced = self.updated = self.tokens = self.truncated = 0
         self.began = time.perf_counter()
 
     def committed(self, shard: Shard, max_tokens: int) -> None:
         """Count a shard that is safe."""
-        self.documents += len(shard.entries)
-        self.replaced += sum(entry.replaces for entry in shard.entries)
+        if shard.kept:
+            self.updated += len(shard.entries)
+        else:
+            self.documents += len(shard.entries)
+            self.replaced += sum(entry.replaces for entry in shard.entries)
+            self.truncated += sum(entry.tokens > max_tokens for entry in shard.entries)
         self.tokens += shard.read
-        self.truncated += sum(entry.tokens > max_tokens for entry in shard.entries)
         seconds = max(time.perf_counter() - self.began, 1e-9)
         rates = f"{self.documents / seconds:,.0f} documents/s, {self.tokens / seconds:,.0f} tokens/s"
         self.note = f"{self.documents:,} documents, {rates}"
@@ -47,6 +50,9 @@ class IndexSummary:
     encoding_seconds: float
     seconds: float
     device_seconds: float | None = None  # that the device was busy; None if it is not known, as of Ray's workers
+    updated: int = 0  # whose metadata alone changed: they were not encoded again
+    invalid: int = 0  # that left the index because their rows cannot be used any more
+    pruned: int = 0  # that left it because they are gone from the source
 
     @property
     def documents(self) -> int:
@@ -67,6 +73,7 @@ class IndexSummary:
         lines = [
             f"{self.store}: {self.total:,} documents",
             *(f"  {name:10} {getattr(self, name):,}" for name in ("added", "replaced", "unchanged")),
+            *(f"  {name:10} {count:,}" for name in ("updated", "invalid", "pruned") if (count := getattr(self, name))),
             f"  tokens     {self.tokens:,} ({self.truncated:,} documents truncated)",
             f"  skipped    {self.skipped:,}" + (f", see {self.rejects}" if self.rejects else ""),
             *(f"    {reason}: {count:,}" for reason, count in sorted(self.rejected.items())),

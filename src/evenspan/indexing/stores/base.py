@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 from evenspan.corpus.documents import Document
 from evenspan.indexing.columns import RESERVED, Columns
 from evenspan.indexing.filters import Filter
+from evenspan.indexing.ids import SeenIds
 from evenspan.indexing.manifest import Written
 from evenspan.indexing.settings import IndexSettings
+
+
+class ReplacedError(RuntimeError):
+    """The index was replaced after this store had opened it."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,10 @@ class Hit:
 
 
 class ShardWriter(ABC):
-    """Writes the rows of a shard, in any process; what it wrote counts when the store has committed it."""
+    """Writes the rows of a shard, in any process; what it wrote counts when the store has committed it.
+
+    Two of them may write the same shard: one that was given up may still be alive.
+    """
 
     @abstractmethod
     def write(self, number: int, rows: Any) -> Written:
@@ -38,9 +46,14 @@ class ShardWriter(ABC):
 
 
 class Store(ABC):
-    """An index on disk or in a database, opened for reading or for one run that writes."""
+    """An index on disk or in a database, opened for reading or for one run that writes.
+
+    A run that replaces an index opens what is built beside it: all methods are about that, and `finish` puts it in the
+    place of the other, in one step. Until then the other one serves.
+    """
 
     location: str
+    generation: str  # another one after the index was replaced; empty in those of the first format
 
     @abstractmethod
     def settings(self) -> IndexSettings | None:
@@ -55,7 +68,7 @@ class Store(ABC):
 
     @abstractmethod
     def start(self, settings: IndexSettings) -> None:
-        """Make a new index."""
+        """Make a new index; what an unfinished run with other settings left goes."""
 
     @abstractmethod
     def columns(self) -> Columns:
@@ -74,6 +87,10 @@ class Store(ABC):
         """The content digest of each of some documents, None for those that are not there."""
 
     @abstractmethod
+    def vectors(self, names: Sequence[str]) -> NDArray[np.float32]:
+        """The vectors of some documents, which are all there."""
+
+    @abstractmethod
     def reserve(self) -> int:
         """A number for a shard, never given out before."""
 
@@ -86,16 +103,51 @@ class Store(ABC):
         """Make a shard count: the id and content digest of each row."""
 
     @abstractmethod
+    def delete(self, names: Sequence[str]) -> int:
+        """Remove documents, in one commit; returns how many of them there were."""
+
+    @abstractmethod
+    def delete_where(self, where: Filter) -> int:
+        """Remove the documents that pass a filter, in one commit; returns how many."""
+
+    @abstractmethod
+    def prune(self, seen: SeenIds) -> int:
+        """Remove the documents that a run has not met, in one commit; returns how many."""
+
+    @abstractmethod
     def finish(self) -> None:
-        """Tidy up after the last shard, and build the store's own index."""
+        """Tidy up after the last commit, build the store's own index, and take the place of what is replaced."""
+
+    @abstractmethod
+    def verify(self, *, repair: bool) -> list[str]:
+        """Read everything; returns what is wrong, in sentences. Repairing forgets documents that cannot be read."""
 
     @abstractmethod
     def count(self) -> int:
         """How many documents there are."""
 
-    @abstractmethod
     def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:
-        """The `k` best documents for each vector, by inner product, best first."""
+        """The `k` best documents for each vector, by inner product, best first.
+
+        Raises `ReplacedError` if the index has another generation by now: its vectors may be of another model.
+        """
+        try:
+            found = self.nearest(vectors, k, where)
+        except Exception as error:
+            if self.replaced():  # and what was read is no longer there
+                raise ReplacedError(self.location) from error
+            raise
+        if self.replaced():
+            raise ReplacedError(self.location)
+        return found
+
+    @abstractmethod
+    def nearest(self, vectors: NDArray[np.float32], k: int, where: Filter | None) -> list[list[Hit]]:
+        """What `search` finds, of whatever generation."""
+
+    @abstractmethod
+    def replaced(self) -> bool:
+        """Whether the index has another generation than the one that was opened."""
 
     @abstractmethod
     def rows(self) -> Iterator[Hit]:
