@@ -117,9 +117,9 @@ def estimate(
         there: Any = NewIndex() if store is None else store
         plan = IndexPlan(rows.rules, there, rejected, cutter, options.shard)
         plan.columns.update(rows.types)
-        with counts:
+        with contextlib.closing(plan.seen), counts:
             for shard in plan.shards(rows.rows):
-                for entry, piece in shard.rows():
+                for entry, piece in () if shard.kept else shard.rows():
                     sample.meet(entry.document.text, piece)
                 size += (
                     shard.table(settings.text).nbytes + shard.pieces * settings.dimensions * _BYTES[settings.vectors]

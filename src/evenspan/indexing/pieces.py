@@ -85,10 +85,3 @@ def piece_columns(pieces: Sequence[Sequence[Piece]]) -> Iterator[tuple[str, Any]
 def searched_words(text: str) -> str:
     """What a full-text index keeps of a text."""
     return " ".join(word[:_LONGEST_WORD] for word in terms(text[:_WORD_CHARACTERS]))[:_WORD_CHARACTERS]
-
-
-def documents_in(rows: Any) -> int:
-    """How many documents the rows of a shard are of."""
-    if CHUNK not in rows.schema.names:
-        return int(rows.num_rows)
-    return sum(number == 0 for number in rows[CHUNK].to_pylist())

@@ -6,11 +6,14 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from evenspan.corpus.documents import BadRowError, Document, Row, RowRules
+import numpy as np
+from numpy.typing import NDArray
+
+from evenspan.corpus.documents import BadRowError, Document, Place, Row, RowRules
 from evenspan.errors import require_extra
-from evenspan.indexing.columns import WORDS, Columns, arrow_type, fit, widen
+from evenspan.indexing.columns import WORDS, Columns, arrow_type, fit, widen, with_vectors
+from evenspan.indexing.ids import SeenIds
 from evenspan.indexing.layout import Layout
-from evenspan.indexing.manifest import SeenIds
 from evenspan.indexing.pieces import MOST_CHUNKS, Cutter, Piece, part, piece_columns, searched_words
 from evenspan.indexing.reading import Rejects, next_rows
 from evenspan.indexing.stores.base import Store
@@ -18,6 +21,7 @@ from evenspan.models.features import TokenizedTexts
 
 ENGINES = ("local", "ray")
 _SHARD_CHARACTERS = 32_000_000
+_DOUBLED = "the id has been used before"
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,13 @@ class ShardEntry(NamedTuple):
     digest: bytes
     values: Mapping[str, Any]  # its metadata by column
     replaces: bool  # an earlier version of it
+    kept: bool  # its text, and so its vectors: only metadata are new
     pieces: Sequence[Piece]  # a row each
 
 
 @dataclass
 class Shard:
-    """Documents that are encoded, written and committed together."""
+    """Documents that are encoded, written and committed together; or whose vectors are kept."""
 
     entries: list[ShardEntry] = field(default_factory=list)
     columns: Columns = field(default_factory=dict)
@@ -83,6 +88,7 @@ class Shard:
     full_text: bool = False  # whether the rows hold their words
     characters: int = 0
     read: int = 0  # tokens that the model reads of the documents
+    kept: bool = False
 
     def rows(self) -> Iterator[tuple[ShardEntry, Piece]]:
         """Everything that is encoded, in order."""
@@ -108,10 +114,10 @@ class Shard:
         return [(entry.document.id, entry.digest) for entry, _ in self.rows()]
 
     def add(self, entry: ShardEntry, max_tokens: int) -> None:
-        """Take in one more."""
+        """Add a document, of which the model reads so many tokens at a time at most."""
         self.entries.append(entry)
         self.characters += len(entry.document.text)
-        self.read += sum(min(piece.tokens, max_tokens) for piece in entry.pieces)
+        self.read += 0 if self.kept else sum(min(piece.tokens, max_tokens) for piece in entry.pieces)
         self.pieces += len(entry.pieces)
 
     def table(self, keep_text: bool) -> Any:
@@ -132,77 +138,93 @@ class Shard:
             arrays[name] = pyarrow.array([entry.values.get(name) for entry, _ in self.rows()], arrow_type(kind))
         return pyarrow.table(arrays)
 
+    def save(self, store: Store, vectors: NDArray[np.float32] | None, keep_text: bool) -> None:
+        """Write and commit the documents, with the vectors that they have in the store unless new ones are given."""
+        store.set_columns(self.columns)
+        if vectors is None:
+            vectors = store.vectors([entry.document.id for entry in self.entries])
+        rows = with_vectors(self.table(keep_text), vectors, store.made_with().vectors)
+        store.commit(store.writer().write(store.reserve(), rows), self.names())
+
 
 class IndexPlan:
     """Goes through a source once; counts what it leaves out."""
 
     def __init__(self, rules: RowRules, store: Store, rejects: Rejects, cutter: Cutter, size: ShardSize) -> None:
         self._rules, self._store, self._rejects, self._cutter, self._size = rules, store, rejects, cutter, size
-        self.columns, self.unchanged = store.columns(), 0
+        self.columns, self.unchanged, self.unread = store.columns(), 0, 0
+        self.seen = SeenIds()
 
     def shards(self, rows: Iterator[Row]) -> Generator[Shard, None, None]:
-        """Every shard that has to be encoded, in order; the last one may be small."""
-        shard, seen = self._shard(), SeenIds()
+        """Every shard that has to be encoded, in order; the last one may be small. And those whose vectors are kept."""
+        open_shards = {kept: self._shard(kept) for kept in (False, True)}
         settled = self._store.count() > 0  # the first rows of a new index show what its columns hold
         given = dict(self.columns)
-        try:
-            while chunk := next_rows(rows):
-                documents = [document for row in chunk if (document := self._document(row, seen)) is not None]
-                positions = {row.place: row.position for row in chunk}
-                self._rejects.seen(len(chunk))
-                if not settled:
-                    for document in documents:
-                        widen(self.columns, document.metadata)
-                    self.columns.update(given)
-                    settled = True
-                for entry in self._new(documents):
-                    shard.add(entry, self._cutter.max_tokens)
-                    if self._full(shard):
-                        shard.columns, shard.position = dict(self.columns), positions[entry.document.place]
-                        yield shard
-                        shard = self._shard()
+        while chunk := next_rows(rows):
+            documents = [document for row in chunk if (document := self._document(row)) is not None]
+            positions = {row.place: row.position for row in chunk}
+            self._rejects.seen(len(chunk))
+            if not settled:
+                for document in documents:
+                    widen(self.columns, document.metadata)
+                self.columns.update(given)
+                settled = True
+            for entry in self._new(documents):
+                shard = open_shards[entry.kept]
+                shard.add(entry, self._cutter.max_tokens)
+                if self._full(shard):
+                    shard.columns, shard.position = dict(self.columns), positions[entry.document.place]
+                    yield shard
+                    open_shards[entry.kept] = self._shard(entry.kept)
+            for shard in open_shards.values():
                 shard.columns, shard.position = dict(self.columns), chunk[-1].position
-            self._rejects.seen(0, last=True)
-            if shard.entries:
-                yield shard
-        finally:
-            seen.close()
+        self._rejects.seen(0, last=True)
+        yield from (shard for shard in open_shards.values() if shard.entries)
 
-    def _document(self, row: Row, seen: SeenIds) -> Document | None:
+    def _document(self, row: Row) -> Document | None:
         name = None
         try:
             document = self._rules.document(row)
             name = document.id
             refusal = self._store.refusal(document)
-            if refusal is None and seen.add(document.id):
+            if refusal is None and self.seen.add(document.id):
                 return document
-            raise BadRowError(refusal or "the id has been used before")
+            raise BadRowError(refusal or _DOUBLED)
         except BadRowError as error:
-            self._rejects.add(row.place, str(error), name)
+            self.unread += row.fields is None
+            self._reject(row.place, str(error), name, self._rules.name(row))
             return None
+
+    def _reject(self, place: Place, reason: str, shown: str | None, name: str | None, *, added: bool = False) -> None:
+        """Leave a row out, and what it may have been in the index before."""
+        self._rejects.add(place, reason, shown)
+        if name is not None and reason != _DOUBLED:
+            self.seen.reject(name, was_added=added)
 
     def _new(self, documents: list[Document]) -> list[ShardEntry]:
         """Documents that are not in the index as they are now."""
         digests = [document.digest() for document in documents]
         stored = self._store.digests([document.id for document in documents])
-        chosen: list[tuple[Document, bytes, Mapping[str, Any], bool]] = []
+        chosen: list[tuple[Document, bytes, Mapping[str, Any], bool, bool]] = []
         for document, digest, before in zip(documents, digests, stored, strict=True):
-            if digest == before:
+            same_text = before is not None and before[:8] == digest[:8]
+            if digest == before or (before is not None and not same_text and before == document.first_digest()):
                 self.unchanged += 1
                 continue
             try:
-                chosen.append((document, digest, fit(self.columns, document), before is not None))
+                chosen.append((document, digest, fit(self.columns, document), before is not None, same_text))
             except BadRowError as error:
-                self._rejects.add(document.place, str(error), document.id)
+                self._reject(document.place, str(error), document.id, document.id, added=True)
         pieces = self._cutter.pieces([document.text for document, *_ in chosen])
         entries = [ShardEntry(*parts, own) for parts, own in zip(chosen, pieces, strict=True)]
         for entry in entries:
             if len(entry.pieces) > MOST_CHUNKS:
-                self._rejects.add(entry.document.place, f"more than {MOST_CHUNKS:,} chunks", entry.document.id)
+                reason, name = f"more than {MOST_CHUNKS:,} chunks", entry.document.id
+                self._reject(entry.document.place, reason, name, name, added=True)
         return [entry for entry in entries if len(entry.pieces) <= MOST_CHUNKS]
 
-    def _shard(self) -> Shard:
-        return Shard(full_text=self._cutter.full_text)
+    def _shard(self, kept: bool) -> Shard:
+        return Shard(kept=kept, full_text=self._cutter.full_text)
 
     def _full(self, shard: Shard) -> bool:
         return (

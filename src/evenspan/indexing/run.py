@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +18,6 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder
-from evenspan.indexing.columns import with_vectors
 from evenspan.indexing.estimate import estimate
 from evenspan.indexing.layout import Layout
 from evenspan.indexing.pieces import Cutter
@@ -43,7 +43,8 @@ def index(
     field: str = "text", id_field: str | None = None, metadata: Sequence[str] | None = None,
     source_format: str | None = None, max_chars: int = 10_000_000,
     batch_tokens: int | None = None, document_prompt: str | None = None, query_prompt: str | None = None,
-    keep_text: bool = True, replace: bool = False, table: str | None = None, shard: ShardSize = ShardSize(),
+    keep_text: bool = True, replace: bool = False, prune: bool = False,
+    table: str | None = None, shard: ShardSize = ShardSize(),
     rejects: str | os.PathLike[str] | None = None, max_rejects: float = 0.1,
     engine: str = "local", address: str | None = None, workers: int | None = None,
     device: str | None = None, progress: bool = True,
@@ -53,7 +54,8 @@ def index(
     """Encode the documents of a source, calibrated, into a store; nothing is lost and nothing doubled.
 
     After a crash the same call goes on from the last committed shard. Called again later, it adds new documents and
-    replaces changed ones, told apart by their ids. An index of another model or calibration is refused.
+    replaces changed ones, told apart by their ids; where only metadata changed, the vector stays. A document whose row
+    cannot be used any more leaves the index. An index of another model or calibration is refused.
 
     Args:
         model: a folder, a name on the hub, `miniature:cls`, or a model, which is left as it was.
@@ -70,7 +72,9 @@ def index(
         document_prompt: in place of the model's own.
         query_prompt: in place of the model's own.
         keep_text: whether the store holds the texts.
-        replace: whether to start the index over.
+        replace: whether to start the index over. It is built beside the one that is there, which serves until it is whole;
+            after a crash the same call goes on.
+        prune: whether documents that are gone from the source leave the index, once all of it was read.
         table: in PostgreSQL; by default `evenspan`.
         shard: how many documents and tokens are committed at a time.
         rejects: a file for the rows that are skipped, with the reasons; by default beside the index.
@@ -102,7 +106,7 @@ def index(
             return estimate(there, shown, rows, max_rejects, encoder, settings, options)
     with _encoder(model, calibration, options) as (encoder, settings), contextlib.closing(opening()) as opened:
         try:
-            return _fill(opened, rows, rejected, encoder, settings, options)
+            return _fill(opened, rows, rejected, encoder, settings, options, replace=replace, prune=prune)
         except BaseException:
             opened.discard()
             raise
@@ -119,10 +123,12 @@ def _existing(opening: Callable[[], Store], *, new: bool) -> Iterator[Store | No
         yield None if there is None or there.settings() is None else there
 
 
-def _start(store: Store, settings: IndexSettings, rows: SourceRows, options: EncodingOptions) -> None:
+def _start(store: Store, settings: IndexSettings, rows: SourceRows, options: EncodingOptions, *, replace: bool) -> None:
     """Make a new index, or make sure that the one that is there fits."""
     stored = store.settings()
-    if stored is None:
+    if stored is not None and options.layout.options is None:
+        settings = replace_fields(settings, vector_index=stored.vector_index)
+    if stored is None or (replace and stored != settings):
         store.start(settings)
     else:
         settings.check_same(stored, store.location)
@@ -131,6 +137,8 @@ def _start(store: Store, settings: IndexSettings, rows: SourceRows, options: Enc
                 f"{store.location} asks with the query prompt {stored.query_prompt!r}, not "
                 f"{settings.query_prompt!r}: leave it out, or start over with --replace."
             )
+        if settings.vector_index != stored.vector_index:
+            store.change_vector_index(replace_fields(stored, vector_index=settings.vector_index))
     columns = store.columns()
     for name, kind in rows.types.items():
         if columns.get(name, kind) != kind:
@@ -145,58 +153,93 @@ def _fill(
     encoder: Encoder,
     settings: IndexSettings,
     options: EncodingOptions,
+    *,
+    replace: bool,
+    prune: bool,
 ) -> IndexSummary:
     """Start the index or go on with it, encode what is new, and say what was done."""
-    _start(store, settings, rows, options)
+    _start(store, settings, rows, options, replace=replace)
     rejected.begin(store.rejects_path(), rows)
     cutter = Cutter(encoder, settings, keep_ids=options.engine == "local")
     plan = IndexPlan(rows.rules, store, rejected, cutter, options.shard)
     progress = IndexProgress(rows.size, shown=options.progress)
-    with contextlib.closing(rejected), prefetched(plan.shards(rows.rows)) as shards, progress:
-        if options.engine == "ray":
-            from evenspan.indexing.ray.engine import run_on_ray
-
-            run_on_ray(shards, settings, store, progress, options)
-        else:
-            _run_here(shards, encoder, store, progress, options)
-    if not progress.documents and not plan.unchanged:
-        raise ValueError(f"There is no document in {str(rows)!r}: {rejected}.")
-    encoding = time.perf_counter() - progress.began
+    with contextlib.closing(plan.seen), contextlib.closing(rejected):
+        with prefetched(plan.shards(rows.rows)) as shards, progress:
+            _encode(shards, encoder, settings, store, progress, options)
+        if not progress.documents and not progress.updated and not plan.unchanged:
+            raise ValueError(f"There is no document in {str(rows)!r}: {rejected}.")
+        encoding = time.perf_counter() - progress.began
+        invalid = store.delete(plan.seen.invalid())
+        pruned = _prune(store, plan) if prune else 0
+        if replace:  # of an unfinished run before this one
+            store.prune(plan.seen)
     store.finish()
     return replace_fields(
         IndexSummary.of(store.location, store.count(), progress, plan.unchanged, rejected, encoder.max_tokens),
         encoding_seconds=encoding,
         device_seconds=encoder.busy_seconds or None,
+        updated=progress.updated,
+        invalid=invalid,
+        pruned=pruned,
     )
+
+
+def _prune(store: Store, plan: IndexPlan) -> int:
+    """Remove documents that are gone from the source, if it was read to the end, and every row of it."""
+    if plan.unread:
+        warnings.warn(
+            f"No document was removed: {plan.unread:,} rows could not be read, and may be documents of the index.",
+            stacklevel=2,
+        )
+        return 0
+    return store.prune(plan.seen)
+
+
+def _encode(
+    shards: Iterator[Shard],
+    encoder: Encoder,
+    settings: IndexSettings,
+    store: Store,
+    progress: IndexProgress,
+    options: EncodingOptions,
+) -> None:
+    if options.engine == "ray":
+        from evenspan.indexing.ray.engine import run_on_ray
+
+        run_on_ray(shards, settings, store, progress, options)
+    else:
+        _run_here(shards, encoder, store, progress, options)
 
 
 def _run_here(
     shards: Iterator[Shard], encoder: Encoder, store: Store, progress: IndexProgress, options: EncodingOptions
 ) -> None:
     """Encode, write and commit every shard, in order: the model computes while the last shard is written."""
-    writer = store.writer()
-
-    def save(shard: Shard, vectors: NDArray[np.float32]) -> Shard:
-        store.set_columns(shard.columns)
-        written = writer.write(store.reserve(), with_vectors(shard.table(options.keep_text), vectors))
-        store.commit(written, shard.names())
-        return shard
-
     under_way: deque[Shard] = deque()
+    saving: deque[tuple[Shard, Future[None]]] = deque()
+
+    def save(shard: Shard, vectors: NDArray[np.float32] | None) -> None:
+        settle()
+        saving.append((shard, pool.submit(shard.save, store, vectors, options.keep_text)))
+
+    def settle() -> None:
+        while saving:
+            shard, saved = saving.popleft()
+            saved.result()
+            progress.committed(shard, encoder.max_tokens)
 
     def texts() -> Iterator[list[str] | TokenizedTexts]:
         for shard in shards:
-            under_way.append(shard)
-            yield shard.texts()
+            if shard.kept:
+                save(shard, None)
+            else:
+                under_way.append(shard)
+                yield shard.texts()
 
     with ThreadPoolExecutor(max_workers=1) as pool:
-        saving: Future[Shard] | None = None
         for vectors in encoder.windows(texts()):
-            if saving is not None:
-                progress.committed(saving.result(), encoder.max_tokens)
-            saving = pool.submit(save, under_way.popleft(), vectors)
-        if saving is not None:
-            progress.committed(saving.result(), encoder.max_tokens)
+            save(under_way.popleft(), vectors)
+        settle()
 
 
 @contextlib.contextmanager

@@ -70,9 +70,10 @@ class IndexSettings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IndexSettings:
-        """The inverse of `to_dict`; refuses what it does not know."""
+        """The inverse of `to_dict`; refuses what it does not know. What has a default may be missing in an older one."""
         known = {field.name for field in fields(cls)}
-        if not {each.name for each in fields(cls) if each.default is MISSING} <= set(values) <= known:
+        needed = {field.name for field in fields(cls) if field.default is MISSING}
+        if not needed <= set(values) <= known:
             raise ValueError(
                 f"The index has settings {sorted(values)}, this evenspan knows {sorted(known)}: another version made it."
             )

@@ -19,19 +19,22 @@ class IndexProgress(ProgressBar):
 
     def __init__(self, size: int | None, *, shown: bool, label: str = "Indexing documents") -> None:
         super().__init__(label, size or None, shown=shown)  # a pipe has a size of 0
-        self.documents = self.replaced = self.tokens = self.truncated = self.unread = 0
+        self.documents = self.replaced = self.updated = self.tokens = self.truncated = self.unread = 0
         self.chunks: int | None = None
         self.began = time.perf_counter()
 
     def committed(self, shard: Shard, max_tokens: int) -> None:
         """Count a shard that is safe."""
-        self.documents += len(shard.entries)
-        self.replaced += sum(entry.replaces for entry in shard.entries)
+        if shard.kept:
+            self.updated += len(shard.entries)
+        else:
+            self.documents += len(shard.entries)
+            self.replaced += sum(entry.replaces for entry in shard.entries)
+            self.truncated += sum(any(piece.tokens > max_tokens for piece in entry.pieces) for entry in shard.entries)
+            self.unread += sum(shard.tokens) - shard.read
+            if any(entry.pieces[0].span is not None for entry in shard.entries):
+                self.chunks = (self.chunks or 0) + shard.pieces
         self.tokens += shard.read
-        if shard.entries and shard.entries[0].pieces[0].span is not None:
-            self.chunks = (self.chunks or 0) + shard.pieces
-        self.unread += sum(shard.tokens) - shard.read
-        self.truncated += sum(any(piece.tokens > max_tokens for piece in entry.pieces) for entry in shard.entries)
         seconds = max(time.perf_counter() - self.began, 1e-9)
         rates = f"{self.documents / seconds:,.0f} documents/s, {self.tokens / seconds:,.0f} tokens/s"
         self.note = f"{self.documents:,} documents, {rates}"
@@ -54,6 +57,9 @@ class IndexSummary:
     encoding_seconds: float
     seconds: float
     device_seconds: float | None = None  # that the device was busy; None if it is not known, as of Ray's workers
+    updated: int = 0  # whose metadata alone changed: they were not encoded again
+    invalid: int = 0  # that left the index because their rows cannot be used any more
+    pruned: int = 0  # that left it because they are gone from the source
     chunks: int | None = None  # of these documents; None where they are whole
     unread: int = 0  # tokens beyond the model's limit
     max_tokens: int | None = None  # that limit; None if there is none
@@ -76,6 +82,7 @@ class IndexSummary:
             rejects=str(rejected.path) if rejected.reasons else None,
             encoding_seconds=seconds,
             seconds=seconds,
+            updated=progress.updated,
             chunks=progress.chunks,
             unread=progress.unread,
             max_tokens=max_tokens if max_tokens < UNLIMITED else None,
@@ -113,6 +120,7 @@ class IndexSummary:
             *filter(None, [self.truncation]),
             f"{self.store}: {self.total:,} documents",
             *(f"  {name:10} {getattr(self, name):,}" for name in ("added", "replaced", "unchanged")),
+            *(f"  {name:10} {count:,}" for name in ("updated", "invalid", "pruned") if (count := getattr(self, name))),
             *([] if self.chunks is None else [f"  chunks     {self.chunks:,}"]),
             f"  tokens     {self.tokens:,}",
             f"  skipped    {self.skipped:,}" + (f", see {self.rejects}" if self.rejects else ""),

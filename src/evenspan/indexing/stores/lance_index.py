@@ -8,8 +8,7 @@ from typing import Any
 from evenspan.indexing.columns import WORDS
 from evenspan.indexing.stores.options import StoreOptions
 
-INDEXED_FROM = 20_000  # rows; fewer are scanned in a few milliseconds
-PROBES = 40  # partitions of the index that a search looks into
+_PROBES = 40  # partitions of the index that a search looks into
 _CLASSES = {
     "ivf-flat": "IvfFlat",
     "ivf-sq": "IvfSq",
@@ -22,11 +21,11 @@ _REFINED = 10  # times as many results of a quantised index are compared by thei
 
 
 def index_vectors(table: Any, rows: int, options: StoreOptions) -> None:
-    """Build the index that the options ask for; by themselves from some size on."""
+    """Build the index that the options ask for."""
     import lancedb.index
 
     wanted = "ivf-flat" if options.index == "auto" else options.index
-    if wanted == "none" or (options.index == "auto" and rows < INDEXED_FROM):
+    if wanted == "none":
         return
     graph = wanted.startswith("hnsw")
     settings: dict[str, Any] = {"num_partitions": options.lists or (None if graph else max(16, int(rows**0.5)))}
@@ -42,7 +41,7 @@ def index_vectors(table: Any, rows: int, options: StoreOptions) -> None:
 
 def look_into(query: Any, options: StoreOptions, k: int) -> Any:
     """How much of the index a search looks at."""
-    query = query.nprobes(options.probes or PROBES)
+    query = query.nprobes(options.probes or _PROBES)
     if options.index.endswith(("-sq", "-pq")):
         query = query.refine_factor(_REFINED)
     if options.index.startswith("hnsw"):

@@ -132,7 +132,7 @@ def _document_counts(words: list[str], run: Run, table: str) -> tuple[int, dict[
     counts = {word: max(1, round(shares[word] * rows)) for word in words if word in shares}
     rare = [word for word in words if word not in counts]
     counted = run(
-        "SELECT word, (SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {column} @@ word::tsquery LIMIT %s) some) "
+        "SELECT word, (SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {column} @@ word::tsquery LIMIT %s) AS found) "
         "FROM unnest(%s::text[]) word",
         (_COUNTED, [f"'{word}'" for word in rare]),
         column=sql.Identifier(WORDS),
