@@ -16,12 +16,20 @@ EPILOG = """Examples:
 \b
 evenspan index BAAI/bge-m3 corpus.jsonl.gz my-index
 zcat dump.gz | evenspan index BAAI/bge-m3 - parquet:shards --field body
-evenspan index BAAI/bge-m3 'part-*.parquet' postgresql://localhost/mine --metadata lang,year:int"""
+evenspan index BAAI/bge-m3 'part-*.parquet' postgresql://localhost/mine --metadata lang,year:int
+evenspan index BAAI/bge-m3 corpus.jsonl my-chunks --chunk-tokens 512 --overlap 64 --full-text --dry-run"""
 
 _ADDRESS = "Address of a Ray cluster, or auto for the one on this machine (default: starts one)."
 _ID = "The field that holds the id, or @line for file and line (default: id, or _id where there is no id)."
 _REJECTS = "Where to write down the rows that are skipped, and why (default: beside the index)."
 _METADATA = "The other fields to keep, such as lang,year:int; types are bool, int, float and str (default: all fields)."
+_CHUNKS = "Cut documents between sentences into chunks of so many tokens, at most, a vector each."
+_FULL_TEXT = "Build the store's own full-text index, for search --hybrid (LanceDB and PostgreSQL)."
+_STORE_OPTIONS = (
+    "How vectors are kept and indexed, such as 'hnsw,m=24,ef_construction=128,ef_search=200', 'ivf-pq,lists=256,probes=40' "
+    "or 'auto,vectors=float16'."
+)
+_DRY_RUN = "Write nothing: count documents, tokens, what is cut off and bytes, and estimate the time by a timed sample."
 
 
 def _fields(words: str) -> list[str]:
@@ -52,6 +60,11 @@ class IndexOptions:
     address: Annotated[str | None, option(_ADDRESS, "ADDRESS")] = None
     workers: Annotated[int | None, number("Ray workers (default: one for each GPU, or for 2 CPUs).", 1, 100_000)] = None
     device: options.Device = None
+    chunk_tokens: Annotated[int | None, number(_CHUNKS, 16)] = None
+    overlap: Annotated[int, number("Tokens that a chunk has in common with the one before, at most.", 0)] = 0
+    full_text: Annotated[bool, typer.Option("--full-text", help=_FULL_TEXT)] = False
+    store_options: Annotated[str | None, option(_STORE_OPTIONS, "STRING", parsing.text)] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=_DRY_RUN)] = False
 
 
 def index(

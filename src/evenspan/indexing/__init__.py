@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evenspan.indexing.estimate import IndexEstimate
 from evenspan.indexing.maintaining import Verification, delete_documents, verify_index
 from evenspan.indexing.run import index
 from evenspan.indexing.search import Index, SearchResult, open_index
@@ -9,6 +10,7 @@ from evenspan.indexing.summary import IndexSummary
 
 __all__ = [
     "Index",
+    "IndexEstimate",
     "IndexSummary",
     "SearchResult",
     "Verification",

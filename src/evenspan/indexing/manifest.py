@@ -150,7 +150,8 @@ class Manifest:
             first = written.number * ROWS
             self._database.executemany(
                 "INSERT OR REPLACE INTO documents VALUES (?, ?, ?)",
-                ((id_digest(name), digest, first + row) for row, (name, digest) in enumerate(documents)),
+                # Of the rows of a document the first one counts, which is the last to be put here.
+                reversed([(id_digest(name), digest, first + row) for row, (name, digest) in enumerate(documents)]),
             )
             if replaced is not None:
                 self._database.execute("DELETE FROM shards WHERE number = ?", (replaced.number,))

@@ -7,8 +7,9 @@ import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace as replace_fields
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,15 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder
+from evenspan.indexing.estimate import estimate
+from evenspan.indexing.layout import Layout
+from evenspan.indexing.pieces import Cutter
 from evenspan.indexing.plan import EncodingOptions, IndexPlan, Shard, ShardSize
 from evenspan.indexing.reading import Rejects, SourceRows
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
-from evenspan.indexing.stores import locate_store
+from evenspan.indexing.stores import locate_store, store_kind
 from evenspan.indexing.stores.base import Store
+from evenspan.indexing.stores.options import StoreOptions
 from evenspan.indexing.summary import IndexProgress, IndexSummary
 from evenspan.models.calibrating import calibrated, calibration_of, uncalibrated
 from evenspan.models.features import TokenizedTexts
@@ -43,6 +48,8 @@ def index(
     rejects: str | os.PathLike[str] | None = None, max_rejects: float = 0.1,
     engine: str = "local", address: str | None = None, workers: int | None = None,
     device: str | None = None, progress: bool = True,
+    chunk_tokens: int | None = None, overlap: int = 0, full_text: bool = False,
+    store_options: StoreOptions | str | None = None, dry_run: bool = False,
 ) -> IndexSummary:  # fmt: skip
     """Encode the documents of a source, calibrated, into a store; nothing is lost and nothing doubled.
 
@@ -77,13 +84,26 @@ def index(
         workers: processes of Ray that encode; by default one for each GPU, or for two CPUs.
         device: where the model computes.
         progress: whether a bar shows how far it is, in a terminal.
+        chunk_tokens: cuts documents between sentences into chunks of at most so many tokens, a vector each.
+        overlap: tokens that a chunk has in common with the one before, at most.
+        full_text: whether the store's own full-text index is built, for hybrid search; not in Parquet files.
+        store_options: how vectors are kept and the store's own index is built, as in `"hnsw,m=24,vectors=float16"`; see
+            `StoreOptions`.
+        dry_run: only count, and estimate bytes and time by a timed sample; returns an `IndexEstimate`.
     """
     options = EncodingOptions(
-        engine, address, workers, device, document_prompt, query_prompt, batch_tokens, keep_text, shard, progress
-    )
+        engine, address, workers, device, document_prompt, query_prompt, batch_tokens, keep_text, shard, progress,
+        Layout(chunk_tokens, overlap, full_text, store_options),
+    )  # fmt: skip
     rejected = Rejects(rejects, max_rejects)
-    opening = locate_store(store, write=True, replace=replace, table=table)
+    opening = locate_store(store, write=not dry_run, replace=replace and not dry_run, table=table)
+    kind = store_kind(store)
+    shown = "PostgreSQL" if kind == "postgres" else os.fspath(store)  # an address may hold a password
+    options.layout.check(kind, shown, keep_text=keep_text)
     rows = SourceRows(source, source_format, field, id_field, metadata, max_chars)
+    if dry_run:
+        with _encoder(model, calibration, options) as (encoder, settings), _existing(opening, new=replace) as there:
+            return estimate(there, shown, rows, max_rejects, encoder, settings, options)
     with _encoder(model, calibration, options) as (encoder, settings), contextlib.closing(opening()) as opened:
         try:
             return _fill(opened, rows, rejected, encoder, settings, options, replace=replace, prune=prune)
@@ -92,9 +112,22 @@ def index(
             raise
 
 
+@contextlib.contextmanager
+def _existing(opening: Callable[[], Store], *, new: bool) -> Iterator[Store | None]:
+    """The index that is there, unless a new one is to be made."""
+    with contextlib.ExitStack() as stack:
+        there = None
+        if not new:
+            with contextlib.suppress(FileNotFoundError):
+                there = stack.enter_context(contextlib.closing(opening()))
+        yield None if there is None or there.settings() is None else there
+
+
 def _start(store: Store, settings: IndexSettings, rows: SourceRows, options: EncodingOptions, *, replace: bool) -> None:
     """Make a new index, or make sure that the one that is there fits."""
     stored = store.settings()
+    if stored is not None and options.layout.options is None:
+        settings = replace_fields(settings, vector_index=stored.vector_index)
     if stored is None or (replace and stored != settings):
         store.start(settings)
     else:
@@ -104,6 +137,8 @@ def _start(store: Store, settings: IndexSettings, rows: SourceRows, options: Enc
                 f"{store.location} asks with the query prompt {stored.query_prompt!r}, not "
                 f"{settings.query_prompt!r}: leave it out, or start over with --replace."
             )
+        if settings.vector_index != stored.vector_index:
+            store.change_vector_index(replace_fields(stored, vector_index=settings.vector_index))
     columns = store.columns()
     for name, kind in rows.types.items():
         if columns.get(name, kind) != kind:
@@ -125,7 +160,8 @@ def _fill(
     """Start the index or go on with it, encode what is new, and say what was done."""
     _start(store, settings, rows, options, replace=replace)
     rejected.begin(store.rejects_path(), rows)
-    plan = IndexPlan(rows.rules, store, rejected, encoder, options.shard, keep_ids=options.engine == "local")
+    cutter = Cutter(encoder, settings, keep_ids=options.engine == "local")
+    plan = IndexPlan(rows.rules, store, rejected, cutter, options.shard)
     progress = IndexProgress(rows.size, shown=options.progress)
     with contextlib.closing(plan.seen), contextlib.closing(rejected):
         with prefetched(plan.shards(rows.rows)) as shards, progress:
@@ -138,18 +174,9 @@ def _fill(
         if replace:  # of an unfinished run before this one
             store.prune(plan.seen)
     store.finish()
-    return IndexSummary(
-        store=store.location,
-        total=store.count(),
-        added=progress.documents - progress.replaced,
-        replaced=progress.replaced,
-        unchanged=plan.unchanged,
-        tokens=progress.tokens,
-        truncated=progress.truncated,
-        rejected=dict(rejected.reasons),
-        rejects=str(rejected.path) if rejected.reasons else None,
+    return replace_fields(
+        IndexSummary.of(store.location, store.count(), progress, plan.unchanged, rejected, encoder.max_tokens),
         encoding_seconds=encoding,
-        seconds=time.perf_counter() - progress.began,
         device_seconds=encoder.busy_seconds or None,
         updated=progress.updated,
         invalid=invalid,
@@ -237,4 +264,7 @@ def _encoder(
     with uncalibrated(loaded) if calibration is None else calibrated(loaded, calibration):
         prompts = (options.document_prompt, options.query_prompt)
         settings = IndexSettings.of(loaded, name, str(calibration or NO_CALIBRATION), prompts, options.keep_text)
+        settings = options.layout.of(settings)
+        if calibration is not None:
+            options.layout.check_baskets(calibration)
         yield Encoder(loaded, prompt=options.document_prompt, batch_tokens=options.batch_tokens), settings

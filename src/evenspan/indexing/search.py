@@ -15,9 +15,11 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
+from evenspan.corpus.terms import terms
 from evenspan.encoding import Encoder
 from evenspan.identity import vectors_digest, weights_digest
 from evenspan.indexing.filters import Filter, parse
+from evenspan.indexing.finding import Find, best_documents, fused_depth, fused_documents
 from evenspan.indexing.maintaining import delete_documents
 from evenspan.indexing.run import index
 from evenspan.indexing.settings import IndexSettings
@@ -35,7 +37,17 @@ _MOST_RESULTS = 1_000_000  # of one query
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A document that was found; `part` is the part of it that matches best, if texts are kept and it was asked for."""
+    """A document that was found.
+
+    Attributes:
+        rank: 1 for the best.
+        score: the similarity of the vectors; of a hybrid search the sum of 1 / (60 + rank) over its two rankings.
+        id: of the document.
+        text: the document's, if texts are kept; in an index of chunks, that of the chunk that matches best.
+        part: the part of the text that matches best, if it was asked for; else, in an index of chunks, the chunk.
+        metadata: of the document.
+        span: from and to which character of the document the chunk goes, in an index of chunks.
+    """
 
     rank: int
     score: float
@@ -43,6 +55,7 @@ class SearchResult:
     text: str | None
     part: str | None
     metadata: Mapping[str, Any]
+    span: tuple[int, int] | None = None
 
 
 class Index:
@@ -120,16 +133,28 @@ class Index:
 
     @overload
     def search(  # type: ignore[overload-overlap]
-        self, queries: str, k: int = 10, where: str | None = None, *, parts: bool = False
+        self, queries: str, k: int = 10, where: str | None = None, *, parts: bool = False, hybrid: bool = False
     ) -> list[SearchResult]: ...
 
     @overload
     def search(
-        self, queries: Sequence[str], k: int = 10, where: str | None = None, *, parts: bool = False
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        where: str | None = None,
+        *,
+        parts: bool = False,
+        hybrid: bool = False,
     ) -> list[list[SearchResult]]: ...
 
     def search(
-        self, queries: str | Sequence[str], k: int = 10, where: str | None = None, *, parts: bool = False
+        self,
+        queries: str | Sequence[str],
+        k: int = 10,
+        where: str | None = None,
+        *,
+        parts: bool = False,
+        hybrid: bool = False,
     ) -> list[SearchResult] | list[list[SearchResult]]:
         """The `k` best documents for a query, or for each of several.
 
@@ -138,14 +163,24 @@ class Index:
             k: how many documents.
             where: a filter on metadata, such as `"year >= 2020 and lang = 'de'"`.
             parts: also find the part of each document that matches best, which encodes the documents' parts.
+            hybrid: rank by the store's own full-text index, too, and join the two rankings.
         """
         self._check(k, where)  # before a model is loaded
-        vectors = self.encode([queries] if isinstance(queries, str) else list(queries))
+        if hybrid:
+            self.check_hybrid()
+        texts = [queries] if isinstance(queries, str) else list(queries)
+        vectors = self.encode(texts)
+        found = self.search_vectors(vectors, fused_depth(k) if hybrid else k, where)
+        if hybrid:
+            found = fused_documents(found, self._search_words(texts, fused_depth(k), where), k)
         results = []
-        for vector, hits in zip(vectors, self.search_vectors(vectors, k, where), strict=True):
+        for vector, hits in zip(vectors, found, strict=True):
             ranked = enumerate(zip(hits, self._parts(vector, hits, parts), strict=True), start=1)
             results.append(
-                [SearchResult(rank, hit.score, hit.id, hit.text, part, hit.metadata) for rank, (hit, part) in ranked]
+                [
+                    SearchResult(rank, hit.score, hit.id, hit.text, part, hit.metadata, hit.span)
+                    for rank, (hit, part) in ranked
+                ]
             )
         return results[0] if isinstance(queries, str) else results
 
@@ -161,13 +196,40 @@ class Index:
             raise ValueError(
                 f"Query vectors must have the shape (queries, {self.settings.dimensions}), not {vectors.shape}."
             )
-        if not len(vectors):
-            return []
+        return self._rows(lambda some, rows: self._current().search(vectors[some], rows, expression), len(vectors), k)
+
+    def _search_words(self, queries: Sequence[str], k: int, where: str | None) -> list[list[Hit]]:
+        """The `k` best documents for each query by the store's full-text index."""
+        expression, words = self._check(k, where), [terms(query) for query in queries]
+        return self._rows(
+            lambda some, rows: self._current().search_words([words[query] for query in some], rows, expression),
+            len(words),
+            k,
+        )
+
+    def _rows(self, find: Find, queries: int, k: int) -> list[list[Hit]]:
+        """The best row of each of the best documents."""
         while True:
             try:
-                return self._current().search(vectors, k, expression)
+                return best_documents(find, queries, k, chunked=self.settings.chunk_tokens is not None)
             except ReplacedError:  # meanwhile
                 self._current()
+
+    def check_hybrid(self) -> None:
+        """Refuse a hybrid search where there is no full-text index."""
+        if self.settings.full_text:
+            return
+        if not self._store.searches_words:
+            problem = "is of Parquet files, which have no full-text index: hybrid search needs LanceDB or PostgreSQL"
+        elif not self.settings.text:
+            problem = (
+                "keeps no texts, so there are no words to search: index them with full_text=True into another store"
+            )
+        else:
+            problem = (
+                "has no full-text index: index the documents with full_text=True, into another store or with --replace"
+            )
+        raise ValueError(f"{self._store.location} {problem}.")
 
     def encode(self, queries: Sequence[str]) -> NDArray[np.float32]:
         """The vectors of some queries: never calibrated, with the query prompt of the index."""
@@ -186,7 +248,7 @@ class Index:
     def _parts(self, query: NDArray[np.float32], hits: Sequence[Hit], wanted: bool) -> Sequence[str | None]:
         """For each document the part of it that is most like the query, where that is wanted."""
         if not hits or not wanted:
-            return [None] * len(hits)
+            return [None if hit.chunk is None else hit.text for hit in hits]
         size = min(_PART_TOKENS, room_for_text(self.model, self.settings.document_prompt))
         cut = [windows(self.model, hit.text or "", size) for hit in hits]
         pieces = [[piece for piece in of_document if piece.strip()][:_MOST_PARTS] for of_document in cut]

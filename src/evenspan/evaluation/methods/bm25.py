@@ -4,40 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
+from evenspan.corpus.terms import terms, words
 from evenspan.errors import require_extra
 from evenspan.evaluation.methods.base import Method
 
-_CJK = "㐀-鿿豈-﫿぀-ヿ가-힯"
-_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
-_RUN = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+")
 _SAMPLE = 200  # documents that the language is told by
 _ENOUGH = 0.05  # of all words must be function words of a language
 _ARABIC = re.compile(r"[\u0600-\u06ff]")
-
-
-def words(text: str) -> list[str]:
-    """Lower-case words; in scripts without spaces each character is one."""
-    return _WORD.findall(text.lower())
-
-
-def terms(text: str, stem: Callable[[list[str]], list[str]] | None = None) -> list[str]:
-    """What BM25 matches: stemmed words, and in Chinese, Japanese and Korean every two neighbouring characters."""
-    found: list[str] = []
-    for run in _RUN.findall(text.lower()):
-        if _WORD.fullmatch(run) and not re.match(rf"[{_CJK}]", run):
-            found.append(run)
-        else:
-            found += ["".join(pair) for pair in pairwise(run)] or [run]
-    return stem(found) if stem is not None else found
 
 
 @dataclass(frozen=True)

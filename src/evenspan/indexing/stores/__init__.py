@@ -81,3 +81,11 @@ def _kind_of(text: str, *, replace: bool) -> tuple[str, Path]:
         raise ValueError(f"{folder} holds an index of another kind ({stored}): use another folder.")
     named = "parquet" if folder.suffix == ".parquet" else "lance"
     return kind or (stored if stored in _KINDS else named), folder
+
+
+def store_kind(location: str | os.PathLike[str]) -> str:
+    """The kind of the store at a location that `locate_store` takes: `lance`, `parquet` or `postgres`."""
+    text = os.fspath(location)
+    if text.startswith(("postgresql", "postgres:")) and "://" in text:
+        return "postgres"
+    return _kind_of(text, replace=True)[0]

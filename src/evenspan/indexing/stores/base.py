@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenspan.corpus.documents import Document
-from evenspan.indexing.columns import RESERVED, Columns
+from evenspan.indexing.columns import CHUNK, END, RESERVED, START, Columns
 from evenspan.indexing.filters import Filter
 from evenspan.indexing.ids import SeenIds
 from evenspan.indexing.manifest import Written
@@ -25,12 +25,14 @@ class ReplacedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Hit:
-    """A document that a search found; its vector only where all rows are read."""
+    """A document, or a chunk of one, that a search found; its vector only where all rows are read."""
 
     id: str
     score: float
     text: str | None
     metadata: Mapping[str, Any]
+    chunk: int | None = None  # its number in the document, None for a whole one
+    span: tuple[int, int] | None = None  # from and to which character of the document the chunk goes
     vector: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
 
 
@@ -53,6 +55,7 @@ class Store(ABC):
     """
 
     location: str
+    searches_words = False  # whether it can have a full-text index
     generation: str  # another one after the index was replaced; empty in those of the first format
 
     @abstractmethod
@@ -69,6 +72,10 @@ class Store(ABC):
     @abstractmethod
     def start(self, settings: IndexSettings) -> None:
         """Make a new index; what an unfinished run with other settings left goes."""
+
+    @abstractmethod
+    def change_vector_index(self, settings: IndexSettings) -> None:
+        """Take in settings in which that alone is new, and drop the index of vectors: `finish` builds another."""
 
     @abstractmethod
     def columns(self) -> Columns:
@@ -88,7 +95,7 @@ class Store(ABC):
 
     @abstractmethod
     def vectors(self, names: Sequence[str]) -> NDArray[np.float32]:
-        """The vectors of some documents, which are all there."""
+        """The vectors of some documents, which are all there: of each those of its rows, in order."""
 
     @abstractmethod
     def reserve(self) -> int:
@@ -100,7 +107,7 @@ class Store(ABC):
 
     @abstractmethod
     def commit(self, written: Written, documents: Sequence[tuple[str, bytes]]) -> None:
-        """Make a shard count: the id and content digest of each row."""
+        """Make a shard count: the id and content digest of the document of each row."""
 
     @abstractmethod
     def delete(self, names: Sequence[str]) -> int:
@@ -127,12 +134,15 @@ class Store(ABC):
         """How many documents there are."""
 
     def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:
-        """The `k` best documents for each vector, by inner product, best first.
+        """The `k` best rows for each vector, by inner product, best first.
 
         Raises `ReplacedError` if the index has another generation by now: its vectors may be of another model.
         """
+        return self._of_one_generation(lambda: self.nearest(vectors, k, where))
+
+    def _of_one_generation(self, find: Callable[[], list[list[Hit]]]) -> list[list[Hit]]:
         try:
-            found = self.nearest(vectors, k, where)
+            found = find()
         except Exception as error:
             if self.replaced():  # and what was read is no longer there
                 raise ReplacedError(self.location) from error
@@ -149,9 +159,17 @@ class Store(ABC):
     def replaced(self) -> bool:
         """Whether the index has another generation than the one that was opened."""
 
+    def search_words(self, queries: Sequence[Sequence[str]], k: int, where: Filter | None = None) -> list[list[Hit]]:
+        """The `k` best rows for the words of each query, by the store's own full-text index; as `search` otherwise."""
+        return self._of_one_generation(lambda: [self.matching(words, k, where) if words else [] for words in queries])
+
+    def matching(self, words: Sequence[str], k: int, where: Filter | None) -> list[Hit]:
+        """What `search_words` finds, of whatever generation."""
+        raise NotImplementedError
+
     @abstractmethod
     def rows(self) -> Iterator[Hit]:
-        """Every document, in no particular order; the score is 0."""
+        """Every row, in no particular order; the score is 0."""
 
     @abstractmethod
     def rejects_path(self) -> Path:
@@ -173,6 +191,8 @@ def hits(rows: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> list[Hit
             float(score),
             row.get("text"),
             {name: value for name, value in row.items() if name not in RESERVED and value is not None},
+            row.get(CHUNK),
+            None if row.get(CHUNK) is None else (row[START], row[END]),
             None if row.get("vector") is None else np.asarray(row["vector"], dtype=np.float32),
         )
         for row, score in zip(rows, scores, strict=True)

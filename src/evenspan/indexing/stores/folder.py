@@ -93,6 +93,9 @@ class FolderStore(Store):
         """Make what a new index needs besides; returns what the manifest must know of it."""
         return {}
 
+    def change_vector_index(self, settings: IndexSettings) -> None:  # noqa: D102
+        self.manifest.put(settings=settings.to_dict())
+
     def columns(self) -> Columns:  # noqa: D102
         return dict(self.manifest.get("columns") or {})
 

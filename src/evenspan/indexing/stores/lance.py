@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,17 @@ import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
-from evenspan.indexing.columns import Columns, arrow_type, vectors_of
+from evenspan.indexing.columns import CHUNK, END, START, WORDS, Columns, arrow_type, chunk_numbers, vectors_of
 from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf, Value
 from evenspan.indexing.manifest import ROWS, Manifest, Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
 from evenspan.indexing.stores.folder import FolderStore
+from evenspan.indexing.stores.lance_index import index_vectors, index_words, look_into, word_query
+from evenspan.indexing.stores.options import StoreOptions
 
 TABLE = "documents"  # of an index that replaced another: and its generation
 _INDEXED_FROM = 20_000  # rows; fewer are scanned in a few milliseconds
-_PROBES = 40  # partitions of the index that a search looks into
 _SPARE = 16  # more results than asked for, to make up for outdated rows
 _SCANNED = 250_000  # rows that pass a filter; so many are all compared, which misses none
 _MOST_BY_INDEX = 1000  # results; for more all rows are compared
@@ -57,6 +58,7 @@ class LanceStore(FolderStore):
     """A LanceDB table and a manifest that says which of its rows count."""
 
     kind = "lance"
+    searches_words = True
     content = (f"{TABLE}*.lance",)
     _opened: Any = None
     _commits = 0
@@ -132,9 +134,14 @@ class LanceStore(FolderStore):
     def vectors(self, names: Sequence[str]) -> NDArray[np.float32]:  # noqa: D102
         keys = [key for key in self.manifest.keys(names) if key is not None]
         self._table.checkout_latest()
-        rows = self._table.search().where(_among("key", keys)).select(["key", "vector"]).limit(None).to_arrow()
-        found = dict(zip(rows["key"].to_pylist(), vectors_of(rows), strict=True))
-        return np.stack([found[key] for key in keys])
+        names = ["key", "vector", *([CHUNK] if self._chunked else [])]
+        rows = self._table.search().where(_among(self._document, keys)).select(names).limit(None).to_arrow()
+        place = {key: number for number, key in enumerate(keys)}
+        order = [
+            (place[key - number], number)
+            for key, number in zip(rows["key"].to_pylist(), chunk_numbers(rows), strict=True)
+        ]
+        return vectors_of(rows)[sorted(range(len(order)), key=order.__getitem__)]
 
     def delete_where(self, where: Filter) -> int:  # noqa: D102
         self._table.checkout_latest()
@@ -144,58 +151,92 @@ class LanceStore(FolderStore):
     def tidy(self) -> None:
         """Compact, forget old versions, and bring the vector index up to date."""
         self._reconcile()  # a worker that was given up may have written after all
-        if self.count() >= _INDEXED_FROM and not self._table.list_indices():
-            self._build_index()
+        self._build_indexes()
         self._table.optimize(cleanup_older_than=_KEPT)
 
-    def _build_index(self) -> None:
-        from lancedb.index import IvfFlat
+    def _build_indexes(self) -> None:
+        rows, settings = self._table.count_rows(), self.made_with()
+        indexed = [name for index in self._table.list_indices() for name in index.columns]
+        options = StoreOptions.parse(settings.vector_index)
+        if "vector" not in indexed and rows >= (_INDEXED_FROM if options.index == "auto" else 1):
+            index_vectors(self._table, rows, options)
+        if settings.full_text and WORDS not in indexed and rows:
+            index_words(self._table)
 
-        try:
-            config = IvfFlat(distance_type="dot", num_partitions=max(16, int(self.count() ** 0.5)))
-            self._table.create_index("vector", config=config)
-        except RuntimeError as error:  # too many vectors are alike to be told into that many parts
-            reason = (str(error).splitlines() or [""])[0]
-            warnings.warn(f"LanceDB cannot index these vectors ({reason}): they are scanned, slower.", stacklevel=2)
+    def change_vector_index(self, settings: IndexSettings) -> None:  # noqa: D102
+        super().change_vector_index(settings)
+        for index in self._table.list_indices():
+            if "vector" in index.columns:
+                self._table.drop_index(index.name)
 
     def nearest(self, vectors: NDArray[np.float32], k: int, where: Filter | None) -> list[list[Hit]]:  # noqa: D102
         self._table.checkout_latest()
         few = where is not None and self._table.count_rows(_condition(where)) <= _SCANNED
-        return [self._undisturbed(vector, k, where, few or k > _MOST_BY_INDEX) for vector in vectors]
+        exact = few or k > _MOST_BY_INDEX
+        return [self._undisturbed(partial(self._nearest, vector, k, where, exact)) for vector in vectors]
 
-    def _undisturbed(self, vector: NDArray[np.float32], k: int, where: Filter | None, exact: bool) -> list[Hit]:
+    def matching(self, words: Sequence[str], k: int, where: Filter | None) -> list[Hit]:  # noqa: D102
+        def find() -> list[Hit]:
+            best, _ = self._best(lambda: word_query(self._table, " ".join(words)), k, where, "_score", all_seen=True)
+            return hits(best, [row.pop("_score") for row in best])
+
+        return self._undisturbed(find)
+
+    def _undisturbed(self, find: Callable[[], list[Hit]]) -> list[Hit]:
         """What counts at one moment: a commit between looking into the table and into the manifest would hide rows."""
         for _ in range(_TURNS):
             version = self.manifest.version()
             self._table.checkout_latest()
-            found = self._nearest(vector, k, where, exact)
+            found = find()
             if self.manifest.version() == version:
                 break
         return found
 
     def _nearest(self, vector: NDArray[np.float32], k: int, where: Filter | None, exact: bool) -> list[Hit]:
-        names = [name for name in self._table.schema.names if name not in ("vector", "digest")]
+        options = StoreOptions.parse(self.made_with().vector_index)
+
+        def query() -> Any:
+            near = self._table.search(vector, vector_column_name="vector").distance_type("dot")
+            return near.bypass_vector_index() if exact else look_into(near, options, k)
+
+        rows, complete = self._best(query, k, where, "_distance", all_seen=exact)
+        if not complete:  # in the partitions of the index that were looked into
+            return self._nearest(vector, k, where, exact=True)
+        return hits(rows, [1.0 - row.pop("_distance") for row in rows])
+
+    def _best(
+        self, query: Callable[[], Any], k: int, where: Filter | None, score: str, *, all_seen: bool
+    ) -> tuple[list[dict[str, Any]], bool]:
+        """The best `k` rows that count, and whether there are no more, if there are fewer."""
+        names = [name for name in self._table.schema.names if name not in ("vector", "digest", WORDS)]
         asked = k + _SPARE
         while True:
-            query = self._table.search(vector, vector_column_name="vector").distance_type("dot")
-            query = query.select([*names, "_distance"]).limit(asked).nprobes(_PROBES)
+            asking = query().select([*names, score]).limit(asked)
             if where is not None:
-                query = query.where(_condition(where), prefilter=True)
-            nearest = (query.bypass_vector_index() if exact else query).to_arrow().to_pylist()
+                asking = asking.where(_condition(where), prefilter=True)
+            found = asking.to_arrow().to_pylist()
             # While a run is writing, or after it died, the table may hold rows that do not count yet or no longer do.
-            rows = self._live(nearest)[:k]
-            if len(rows) == k or (exact and len(nearest) < asked):
-                break
-            if len(nearest) < asked:  # in the partitions of the index that were looked into
-                exact = True
-            else:
-                asked *= 4
-        scores = [1.0 - row.pop("_distance") for row in rows]
-        return hits(rows, scores)
+            rows = self._live(found)[:k]
+            if len(rows) == k or len(found) < asked:
+                return rows, len(rows) == k or all_seen
+            asked *= 4
+
+    @property
+    def _chunked(self) -> bool:
+        return CHUNK in self._table.schema.names
+
+    @property
+    def _document(self) -> str:
+        """The key that the manifest has of a row's document: that of its first row."""
+        return f"(key - {CHUNK})" if self._chunked else "key"
+
+    def _agrees(self) -> bool:
+        """Whether there are as many documents in the table as there should be."""
+        return bool(self._table.count_rows(f"{CHUNK} = 0" if self._chunked else None) == self.count())
 
     def rows(self) -> Iterator[Hit]:  # noqa: D102
         self._table.checkout_latest()
-        met: set[int] | None = None if self._table.count_rows() == self.count() else set()
+        met: set[int] | None = None if self._agrees() else set()
         for batch in self._table.search().limit(None).to_batches(1024):
             live = [row for row in self._live(batch.to_pylist()) if met is None or row["key"] not in met]
             if met is not None:
@@ -203,18 +244,20 @@ class LanceStore(FolderStore):
             yield from hits(live, [0.0] * len(live))
 
     def _keys(self) -> NDArray[np.int64]:
+        """The key of the document of each row."""
         self._table.checkout_latest()
-        return np.asarray(self._table.search().select(["key"]).limit(None).to_arrow()["key"], dtype=np.int64)
+        rows = self._table.search().select(["key", *([CHUNK] if self._chunked else [])]).limit(None).to_arrow()
+        return np.asarray(rows["key"], dtype=np.int64) - chunk_numbers(rows)
 
     def _reconcile(self, *, always: bool = False) -> None:
         """Bring table and manifest into line: rows that do not count, documents that are not there, rows that are twice."""
         self._table.checkout_latest()
-        if self._table.count_rows() == self.count() and not always:
+        if self._agrees() and not always:
             return
         for strays in self.manifest.reconcile([self._keys().tolist()]):
             self._outdate(strays)
         self._table.checkout_latest()
-        if self._table.count_rows() == self.count():
+        if self._agrees():
             return
         rows = self._table.search().select(["key"]).with_row_id(with_row_id=True).limit(None).to_arrow()
         _, first = np.unique(rows["key"].to_numpy(), return_index=True)
@@ -225,13 +268,17 @@ class LanceStore(FolderStore):
     def _live(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Those of some rows that count, each once: others are not committed yet, or replaced, or written twice."""
         keys = self.manifest.keys([row["id"] for row in rows])
-        live = {row["key"]: row for row, key in zip(rows[::-1], keys[::-1], strict=True) if row["key"] == key}
+        live = {
+            row["key"]: row
+            for row, key in zip(rows[::-1], keys[::-1], strict=True)
+            if row["key"] - row.get(CHUNK, 0) == key
+        }
         return list(live.values())[::-1]
 
     def _outdate(self, keys: Sequence[int]) -> int:
         for start in range(0, len(keys), 10_000):
             self._table.checkout_latest()
-            self._table.delete(_among("key", keys[start : start + 10_000]))
+            self._table.delete(_among(self._document, keys[start : start + 10_000]))
         return len(keys)
 
     def _readable(self) -> bool:
@@ -274,9 +321,12 @@ def _schema(settings: IndexSettings, columns: Columns) -> Any:
         "id": pyarrow.string(),
         "text": pyarrow.large_string() if settings.text else None,
         "digest": pyarrow.binary(16),
-        "vector": pyarrow.list_(pyarrow.float32(), settings.dimensions),
+        "vector": pyarrow.list_(pyarrow.type_for_alias(settings.vectors), settings.dimensions),
         "key": pyarrow.int64(),
+        WORDS: pyarrow.large_string() if settings.full_text else None,
     }
+    if settings.chunk_tokens is not None:
+        own |= {CHUNK: pyarrow.int32(), START: pyarrow.int64(), END: pyarrow.int64()}
     others = {name: arrow_type(kind) for name, kind in columns.items()}
     return pyarrow.schema([(name, kind) for name, kind in (own | others).items() if kind is not None])
 

@@ -21,7 +21,7 @@ import pyarrow.compute
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from evenspan.indexing.columns import arrow_type, vectors_of
+from evenspan.indexing.columns import CHUNK, arrow_type, chunk_numbers, rows_of_documents, vectors_of
 from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf
 from evenspan.indexing.manifest import ROWS, Manifest, Snapshot, Written
 from evenspan.indexing.settings import IndexSettings
@@ -57,7 +57,7 @@ class ParquetWriter(ShardWriter):
             temporary.unlink(missing_ok=True)
             raise
         sync_folder(self.folder)
-        return Written(number, name, rows.num_rows, size, digest)
+        return Written(number, name, int((chunk_numbers(rows) == 0).sum()), size, digest)
 
 
 class ParquetStore(FolderStore):
@@ -109,13 +109,15 @@ class ParquetStore(FolderStore):
     def vectors(self, names: Sequence[str]) -> NDArray[np.float32]:  # noqa: D102
         keys = [key for key in self.manifest.keys(names) if key is not None]
         shards = {shard.number: shard for shard in self.manifest.shards()}
-        found = np.empty((len(keys), self.made_with().dimensions), dtype=np.float32)
+        found = [np.empty((0, self.made_with().dimensions), dtype=np.float32)] * len(keys)
         ordered = sorted(range(len(keys)), key=keys.__getitem__)
         for number, places in itertools.groupby(ordered, key=lambda place: keys[place] // ROWS):
             of_shard = list(places)
-            table = self._open_file(shards[number]).read(columns=["vector"])
-            found[of_shard] = vectors_of(table.take([keys[place] % ROWS for place in of_shard]))
-        return found
+            table = _read_columns(self._open_file(shards[number]), "vector", CHUNK)
+            vectors, numbers = vectors_of(table), chunk_numbers(table)
+            for place in of_shard:
+                found[place] = vectors[rows_of_documents([keys[place] % ROWS], numbers)]
+        return np.concatenate(found)
 
     def delete_where(self, where: Filter) -> int:  # noqa: D102
         snapshot = self.manifest.snapshot()
@@ -134,7 +136,8 @@ class ParquetStore(FolderStore):
                 continue
             live = sorted(self.manifest.live(shard.number))
             if live:
-                kept = pyarrow.parquet.read_table(self._path(shard)).take(live)
+                rows = pyarrow.parquet.read_table(self._path(shard))
+                kept = rows.take(rows_of_documents(live, chunk_numbers(rows)))
                 documents = list(zip(kept["id"].to_pylist(), kept["digest"].to_pylist(), strict=True))
                 self.manifest.commit(writer.write(self.reserve(), kept), documents, replaced=shard)
             else:
@@ -183,10 +186,11 @@ class ParquetStore(FolderStore):
     def rows(self) -> Iterator[Hit]:  # noqa: D102
         snapshot, files = self._all_open()
         for shard in snapshot.shards:
-            live = None if shard.number not in snapshot.live else set(snapshot.live[shard.number])
+            file = files.get(shard.number) or self._open_file(shard)
+            live = set(self._live(file, shard, snapshot).tolist())
             start = 0
-            for batch in (files.get(shard.number) or self._open_file(shard)).iter_batches(1024):
-                rows = [row for at, row in enumerate(batch.to_pylist()) if live is None or start + at in live]
+            for batch in file.iter_batches(1024):
+                rows = [row for at, row in enumerate(batch.to_pylist()) if start + at in live]
                 yield from hits(rows, [0.0] * len(rows))
                 start += batch.num_rows
 
@@ -208,9 +212,8 @@ class ParquetStore(FolderStore):
         file = self._open_file(shard)
         present = set(file.schema_arrow.names)
         table = file.read(columns=["vector", *(name for name in names if name in present)])
-        numbers = np.arange(table.num_rows)
-        if shard.number in snapshot.live:
-            numbers = np.array(snapshot.live[shard.number], dtype=np.int64)
+        numbers = self._live(file, shard, snapshot)
+        if len(numbers) < table.num_rows:
             table = table.take(numbers)
         if where is not None:
             table = table.append_column("_number", pyarrow.array(numbers))
@@ -221,6 +224,13 @@ class ParquetStore(FolderStore):
             table = table.filter(_expression(where))
             numbers = table["_number"].to_numpy()
         return numbers, vectors_of(table)
+
+    @staticmethod
+    def _live(file: Any, shard: Written, snapshot: Snapshot) -> NDArray[np.int64]:
+        """The numbers of the rows that count."""
+        if shard.number not in snapshot.live:
+            return np.arange(file.metadata.num_rows)
+        return rows_of_documents(snapshot.live[shard.number], chunk_numbers(_read_columns(file, "id", CHUNK)))
 
     def _read(self, shard: Written, rows: Sequence[int]) -> list[dict[str, Any]]:
         file = self._open_file(shard)
@@ -237,6 +247,11 @@ class ParquetStore(FolderStore):
             return pyarrow.parquet.ParquetFile(path)
         except (OSError, ValueError) as error:
             raise OSError(f"{path} is damaged ({error}): run `evenspan verify` with --repair.") from error
+
+
+def _read_columns(file: Any, *names: str) -> Any:
+    """Those of some columns that a file has."""
+    return file.read(columns=[name for name in names if name in file.schema_arrow.names])
 
 
 def _columns_of(where: Filter) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,14 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from evenspan.corpus.documents import Document
-from evenspan.indexing.columns import RESERVED, Columns
+from evenspan.indexing.columns import CHUNK, END, RESERVED, START, WORDS, Columns
 from evenspan.indexing.filters import Filter
 from evenspan.indexing.ids import SeenIds, id_digest
 from evenspan.indexing.manifest import FORMAT, Written, new_generation
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, Store, hits
+from evenspan.indexing.stores.options import StoreOptions
+from evenspan.indexing.stores.postgres_index import WordQuery, index_clause, indexed, search_settings, vector_type
 from evenspan.indexing.stores.postgres_sql import (
     RUN,
     PostgresWriter,
@@ -40,19 +43,21 @@ from evenspan.indexing.stores.postgres_sql import (
 
 _TYPES = {"bool": "boolean", "int": "bigint", "float": "double precision", "str": "text"}
 _LONGEST_ID = 2000  # bytes; an entry of a B-tree takes 2,704
-_INDEXED_DIMENSIONS = 2000  # of a `vector`; twice as many as half precision
-_SEARCHED = 100  # rows that HNSW looks at, at least
 _SCANNED = 250_000  # rows that pass a filter; so many are all compared, which misses none
 _MOST_BY_INDEX = 1000  # results; for more all rows are compared
 _PARTS = ("table", "about", "shards")
-_INDEX = """
-SELECT 1 FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam
-WHERE indrelid = to_regclass(%s) AND amname = 'hnsw' AND indisvalid
+_VECTORS, _WORDS = ["hnsw", "ivfflat"], ["gin"]
+_INDEXES = """
+SELECT indexrelid::regclass::text FROM pg_index
+JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam
+WHERE indrelid = to_regclass(%s) AND amname = ANY(%s) AND indisvalid
 """
 
 
 class PostgresStore(Store):
     """A table in a database; metadata are columns of it. What is to replace it has a name of its own until it is whole."""
+
+    searches_words = True
 
     def __init__(self, address: str, table: str, *, write: bool, replace: bool) -> None:
         if not table.isidentifier() or len(table.encode()) > 40:
@@ -163,10 +168,15 @@ class PostgresStore(Store):
         return self._generation() != self.generation
 
     def start(self, settings: IndexSettings) -> None:  # noqa: D102
-        text = "text text NOT NULL, " if settings.text else ""
-        columns = (
-            f"id text PRIMARY KEY, {text}digest bytea NOT NULL, vector vector({int(settings.dimensions)}) NOT NULL"
-        )
+        kind = vector_type(settings.dimensions, settings.vectors)
+        columns = ["id text NOT NULL", "digest bytea NOT NULL", f"vector {kind} NOT NULL"]
+        columns += ["text text NOT NULL"] if settings.text else []
+        columns += [f"{WORDS} tsvector NOT NULL"] if settings.full_text else []
+        key = "id"
+        if settings.chunk_tokens is not None:
+            columns += [f"{CHUNK} int NOT NULL", f"{START} bigint NOT NULL", f"{END} bigint NOT NULL"]
+            key = f"id, {CHUNK}"
+        made_of_columns = sql.SQL(", ".join([*columns, f"PRIMARY KEY ({key})"]))
         generation = new_generation()
         stored = {**settings.to_dict(), "_generation": generation, "_format": FORMAT}
 
@@ -179,7 +189,7 @@ class PostgresStore(Store):
                     ("shards", "number bigint PRIMARY KEY, rows bigint NOT NULL"),
                 ):
                     self._run(f"CREATE TABLE IF NOT EXISTS {{{part}}} ({made_of})")
-                self._run("CREATE TABLE {table} ({columns})", columns=sql.SQL(columns))
+                self._run("CREATE TABLE {table} ({columns})", columns=made_of_columns)
                 self._run("INSERT INTO {about} VALUES (%s)", (Jsonb(stored),))
                 self._take()
 
@@ -194,6 +204,14 @@ class PostgresStore(Store):
         with contextlib.suppress(OSError, RuntimeError, psycopg.Error):  # the error that ended the run is to be seen
             if self._started and not self.count():
                 self._commit(self._drop)
+
+    def change_vector_index(self, settings: IndexSettings) -> None:  # noqa: D102
+        def change() -> None:
+            self._run("UPDATE {about} SET settings = (settings - 'vector_index') || %s", (Jsonb(settings.to_dict()),))
+            for (name,) in self._run(_INDEXES, (f'"{self.table}"', _VECTORS)):
+                self._run("DROP INDEX {name}", name=sql.SQL(name))
+
+        self._commit(change)
 
     def columns(self) -> Columns:  # noqa: D102
         kinds = {kind: name for name, kind in _TYPES.items()}
@@ -225,8 +243,12 @@ class PostgresStore(Store):
         return [digests.get(name) for name in names]
 
     def vectors(self, names: Sequence[str]) -> NDArray[np.float32]:  # noqa: D102
-        rows = dict(self._ask("SELECT id, vector FROM {table} WHERE id = ANY(%s)", (list(names),)))
-        return np.stack([_array(rows[name]) for name in names])
+        order = sql.SQL(CHUNK if self._chunked else "id")
+        found: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
+        ask = "SELECT id, vector FROM {table} WHERE id = ANY(%s) ORDER BY {order}"
+        for name, vector in self._ask(ask, (list(names),), order=order):
+            found[name].append(_array(vector))
+        return np.stack([vector for name in names for vector in found[name]])
 
     def reserve(self) -> int:  # noqa: D102
         following = self._ask("SELECT coalesce(max(number), 0) + 1 FROM {shards} WHERE number > 0")[0][0]
@@ -240,13 +262,13 @@ class PostgresStore(Store):
         """Nothing is left to do: the transaction that wrote the rows has committed them."""
 
     def delete(self, names: Sequence[str]) -> int:  # noqa: D102
-        delete = "DELETE FROM {table} WHERE id = ANY(%s) RETURNING 1"
-        return len(self._commit(lambda: self._run(delete, (list(names),))))
+        delete = "DELETE FROM {table} WHERE id = ANY(%s) RETURNING id"
+        return len(set(self._commit(lambda: self._run(delete, (list(names),)))))
 
     def delete_where(self, where: Filter) -> int:  # noqa: D102
         filtered, values = condition(where)
-        delete = "DELETE FROM {table} WHERE {filtered} RETURNING 1"
-        return len(self._commit(lambda: self._run(delete, values, filtered=filtered)))
+        delete = "DELETE FROM {table} WHERE {filtered} RETURNING id"
+        return len(set(self._commit(lambda: self._run(delete, values, filtered=filtered))))
 
     def prune(self, seen: SeenIds) -> int:  # noqa: D102
         def gone() -> list[str]:
@@ -274,20 +296,22 @@ class PostgresStore(Store):
             self._run(f"ALTER TABLE {{{part}}} RENAME TO {{name}}", name=name)
 
     def _build_index(self) -> None:
-        """Build the HNSW index if it is not there; later rows keep it up to date."""
-        dimensions = self.made_with().dimensions
-        if dimensions > 2 * _INDEXED_DIMENSIONS:
-            return  # searched by an exact scan
-        of_index, kind = _indexed(dimensions)
-        parts = {"column": of_index, "operators": sql.SQL(f"{kind}_ip_ops")}
+        """Build the indexes that are not there; later rows keep them up to date."""
+        settings = self.made_with()
+        options = StoreOptions.parse(settings.vector_index)
+        of_index = indexed(settings.dimensions, options, settings.vectors)
 
         def build() -> None:
             with self._connection.transaction():
-                if self._run(_INDEX, (f'"{self.table}"',)):
-                    return
-                # A graph that does not fit the default of 64 MB is built many times more slowly.
-                self._run("SET LOCAL maintenance_work_mem = '512MB'")
-                self._run("CREATE INDEX ON {table} USING hnsw ({column} {operators})", (), **parts)
+                if of_index is not None and not self._run(_INDEXES, (f'"{self.table}"', _VECTORS)):
+                    # A graph that does not fit the default of 64 MB is built many times more slowly.
+                    self._run("SET LOCAL maintenance_work_mem = '512MB'")
+                    rows = self._run("SELECT count(*) FROM {table}")[0][0]
+                    self._run("CREATE INDEX ON {table} {made}", made=index_clause(*of_index, options, rows))
+                if settings.full_text:
+                    if not self._run(_INDEXES, (f'"{self.table}"', _WORDS)):
+                        self._run("CREATE INDEX ON {table} USING gin ({words})", words=sql.Identifier(WORDS))
+                    self._run("ANALYZE {table}")  # how common words are
 
         self._insist(build)
 
@@ -301,7 +325,12 @@ class PostgresStore(Store):
         return []
 
     def count(self) -> int:  # noqa: D102
-        return int(self._ask("SELECT count(*) FROM {table}")[0][0])
+        first = sql.SQL(f"WHERE {CHUNK} = 0" if self._chunked else "")
+        return int(self._ask("SELECT count(*) FROM {table} {first}", first=first)[0][0])
+
+    @property
+    def _chunked(self) -> bool:
+        return self.made_with().chunk_tokens is not None
 
     def nearest(self, vectors: NDArray[np.float32], k: int, where: Filter | None) -> list[list[Hit]]:  # noqa: D102
         settings = self.made_with()
@@ -310,7 +339,7 @@ class PostgresStore(Store):
         if where is not None and not exact:
             few = "SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {filtered} LIMIT %s) AS passing"
             exact = self._ask(few, (*values, _SCANNED + 1), filtered=filtered)[0][0] <= _SCANNED
-        ask = partial(self._nearest, self._fields(settings), k, filtered, values, settings.dimensions)
+        ask = partial(self._nearest, settings, k, filtered, values)
         found = []
         for vector in vectors:
             rows = self._insist(partial(ask, vector, exact=exact))
@@ -321,26 +350,43 @@ class PostgresStore(Store):
 
     def _nearest(
         self,
-        names: list[str],
+        settings: IndexSettings,
         k: int,
         filtered: sql.Composable,
         values: list[Any],
-        dimensions: int,
         vector: NDArray[np.float32],
         *,
         exact: bool,
     ) -> list[Hit]:
-        of_index, kind = (sql.SQL("vector"), "vector") if exact else _indexed(dimensions)
-        distance = sql.SQL("{} <#> %s::{}").format(of_index, sql.SQL(kind))
+        options = StoreOptions.parse(settings.vector_index)
+        scanned = sql.SQL("vector"), "halfvec" if settings.vectors == "float16" else "vector"
+        of_index = None if exact else indexed(settings.dimensions, options, settings.vectors)
+        column, kind = of_index or scanned
+        names, distance = self._fields(settings), sql.SQL("{} <#> %s::{}").format(column, sql.SQL(kind))
         parts = {"names": listed(names), "distance": distance, "filtered": filtered}
         # An index is used for the order by a distance, and not by a sum.
-        parts["order"] = sql.SQL("({}) + 0" if exact else "{}").format(distance)
+        parts["order"] = sql.SQL("({}) + 0" if of_index is None else "{}").format(distance)
         ask = "SELECT {names}, -({distance}) FROM {table} WHERE {filtered} ORDER BY {order} LIMIT %s"
         with self._connection.transaction():
-            # With a filter the index is asked for more until there are enough.
-            self._run("SET LOCAL hnsw.iterative_scan = strict_order")
-            self._run(f"SET LOCAL hnsw.ef_search = {int(min(1000, max(_SEARCHED, 2 * k)))}")
+            for setting in search_settings(options, k):
+                self._run(setting)
             rows = self._run(ask, (vector, *values, vector, k), **parts)
+        found = [(dict(zip(names, row[:-1], strict=True)), row[-1]) for row in rows]
+        found.sort(key=lambda entry: -entry[1])  # IVF gives them in a nearly right order
+        return hits([row for row, _ in found], [score for _, score in found])
+
+    def matching(self, words: Sequence[str], k: int, where: Filter | None) -> list[Hit]:  # noqa: D102
+        query = WordQuery(words, self._ask, self.table)
+        if not query.weights:
+            return []
+        names = self._fields(self.made_with())
+        filtered, values = (sql.SQL("true"), []) if where is None else condition(where)
+        parts = {"names": listed(names), "score": query.score, "filtered": filtered, "words": sql.Identifier(WORDS)}
+        ask = (
+            "SELECT {names}, {score} AS score FROM {table} WHERE {words} @@ %s::tsquery AND {filtered} "
+            "ORDER BY score DESC, id LIMIT %s"
+        )
+        rows = self._ask(ask, (*query.values, query.matched, *values, k), **parts)
         return hits([dict(zip(names, row[:-1], strict=True)) for row in rows], [row[-1] for row in rows])
 
     def rows(self) -> Iterator[Hit]:  # noqa: D102
@@ -353,7 +399,8 @@ class PostgresStore(Store):
 
     def _fields(self, settings: IndexSettings) -> list[str]:
         """The columns that a hit shows."""
-        return ["id", *(["text"] if settings.text else []), *self.columns()]
+        chunk = [] if settings.chunk_tokens is None else [CHUNK, START, END]
+        return ["id", *(["text"] if settings.text else []), *chunk, *self.columns()]
 
     def rejects_path(self) -> Path:  # noqa: D102
         return Path(f"{self._base}-rejects.jsonl")
@@ -364,10 +411,3 @@ class PostgresStore(Store):
 
 def _array(vector: Any) -> NDArray[np.float32]:
     return np.asarray(vector.to_numpy() if hasattr(vector, "to_numpy") else vector, dtype=np.float32)
-
-
-def _indexed(dimensions: int) -> tuple[sql.Composable, str]:
-    """What an index is built on, and its type: the vectors, or their half-precision form where they are too long."""
-    if _INDEXED_DIMENSIONS < dimensions <= 2 * _INDEXED_DIMENSIONS:
-        return sql.SQL(f"(vector::halfvec({int(dimensions)}))"), "halfvec"
-    return sql.SQL("vector"), "vector"

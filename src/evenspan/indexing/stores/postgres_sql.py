@@ -10,19 +10,20 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import psycopg
-from pgvector import Vector
+from pgvector import HalfVector, Vector
 from pgvector.psycopg import register_vector
 from psycopg import sql
 
-from evenspan.indexing.columns import vectors_of
+from evenspan.indexing.columns import WORDS, vectors_of
 from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf
 from evenspan.indexing.manifest import Written
 from evenspan.indexing.stores.base import ShardWriter
+from evenspan.indexing.stores.postgres_index import Words, WordsDumper
 
 # By the names of Arrow's types.
 TYPES = {
     "string": "text", "large_string": "text", "int64": "int8", "double": "float8", "bool": "bool",
-    "fixed_size_binary[16]": "bytea", "binary": "bytea",
+    "fixed_size_binary[16]": "bytea", "binary": "bytea", "int32": "int4",
 }  # fmt: skip
 _SIGNS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _TRIES = (1.0, 3.0, 10.0)  # seconds to wait for a server that is gone
@@ -144,6 +145,11 @@ class PostgresWriter(ShardWriter):
         names = [name for name in rows.schema.names if name != "vector"]
         types = [TYPES[str(rows.schema.field(name).type)] for name in names]
         columns = [rows[name].to_pylist() for name in names]
+        if WORDS in names:
+            types[names.index(WORDS)] = "tsvector"
+            columns[names.index(WORDS)] = list(map(Words, columns[names.index(WORDS)]))
+        half = str(rows.schema.field("vector").type.value_type) == "halffloat"
+        kind, vector = ("halfvec", HalfVector) if half else ("vector", Vector)
         of_index, names = tables(self.table), [*names, "vector"]
         listing = sql.SQL(", ").join(map(sql.Identifier, names))
         copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(of_index["table"], listing)
@@ -154,14 +160,15 @@ class PostgresWriter(ShardWriter):
         def save() -> None:
             with connect(self.address) as connection:
                 register_vector(connection)
+                connection.adapters.register_dumper(Words, WordsDumper)
                 with connection.transaction(), connection.cursor() as cursor:
                     check_run(connection, self.table, self.token)
                     # A worker that was given up may be writing the same shard.
                     cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (self.table, number))
                     cursor.execute(delete, (columns[0],))
                     with cursor.copy(copy) as lines:
-                        lines.set_types([*types, "vector"])
-                        for record in zip(*columns, map(Vector, vectors_of(rows)), strict=True):
+                        lines.set_types([*types, kind])
+                        for record in zip(*columns, map(vector, vectors_of(rows)), strict=True):
                             lines.write_row(record)
                     cursor.execute(sql.SQL(commit).format(**of_index), (number, rows.num_rows))
 
