@@ -233,13 +233,3 @@ def documents(where: dict[str, str]) -> int:
             return len(opened)
     except (OSError, ValueError, RuntimeError):  # there is none yet
         return 0
-
-
-def test_ray_makes_the_same_chunks(model_folder, tmp_path) -> None:
-    pytest.importorskip("ray")
-    for engine in ("local", "ray"):
-        evenspan.index(
-            model_folder, long_rows(30), f"parquet:{tmp_path / engine}", engine=engine, progress=False, device="cpu",
-            shard=ShardSize(16), **({"workers": 1} if engine == "ray" else {}), **CHUNKS,
-        )  # fmt: skip
-    assert chunks_of(f"parquet:{tmp_path / 'ray'}") == chunks_of(f"parquet:{tmp_path / 'local'}")
