@@ -113,7 +113,10 @@ def milliseconds(times: list[float]) -> str:
 def filters(kinds: list[str], folder: Path, settings: IndexSettings, rows: int) -> list[str]:
     vectors, asked = made_up(rows, 20)
     numbers, scores = np.arange(rows), asked @ vectors.T
-    lines = ["| store | search | rows that pass | k | queries as a full scan | median / 95 % |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| store | search | rows that pass | k | queries as a full scan | median / 95 % |",
+        "|---|---|---|---|---|---|",
+    ]
     cases: list[tuple[str | None, int]] = [(where, 10) for where in FILTERS]
     cases += [("number < 200", 500), ("not lang = 'de'", 500), (None, 5000)]
     for kind in kinds:
