@@ -76,4 +76,4 @@ def test_the_command_line_estimates(model_folder, tmp_path, capsys, monkeypatch)
     assert main([*command, "--engine", "ray"]) == 2
     assert "A dry run times this machine" in capsys.readouterr().err
     with pytest.raises(RuntimeError, match="could not be used"):
-        evenspan.index(model_folder, [{"id": "x"}] * 5, "there", dry_run=True, progress=False)
+        evenspan.index(model_folder, [{"id": "x", "text": ""}] * 5, "there", dry_run=True, progress=False)

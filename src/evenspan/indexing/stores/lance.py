@@ -177,7 +177,7 @@ class LanceStore(FolderStore):
 
     def matching(self, words: Sequence[str], k: int, where: Filter | None) -> list[Hit]:  # noqa: D102
         def find() -> list[Hit]:
-            best, _ = self._best(lambda: word_query(self._table, " ".join(words)), k, where, "_score", all_seen=True)
+            best, _ = self._best(lambda _: word_query(self._table, " ".join(words)), k, where, "_score", all_seen=True)
             return hits(best, [row.pop("_score") for row in best])
 
         return self._undisturbed(find)
@@ -195,9 +195,9 @@ class LanceStore(FolderStore):
     def _nearest(self, vector: NDArray[np.float32], k: int, where: Filter | None, exact: bool) -> list[Hit]:
         options = StoreOptions.parse(self.made_with().vector_index)
 
-        def query() -> Any:
+        def query(rows: int) -> Any:
             near = self._table.search(vector, vector_column_name="vector").distance_type("dot")
-            return near.bypass_vector_index() if exact else look_into(near, options, k)
+            return near.bypass_vector_index() if exact else look_into(near, options, rows)
 
         rows, complete = self._best(query, k, where, "_distance", all_seen=exact)
         if not complete:  # in the partitions of the index that were looked into
@@ -205,13 +205,13 @@ class LanceStore(FolderStore):
         return hits(rows, [1.0 - row.pop("_distance") for row in rows])
 
     def _best(
-        self, query: Callable[[], Any], k: int, where: Filter | None, score: str, *, all_seen: bool
+        self, query: Callable[[int], Any], k: int, where: Filter | None, score: str, *, all_seen: bool
     ) -> tuple[list[dict[str, Any]], bool]:
         """The best `k` rows that count, and whether there are no more, if there are fewer."""
         names = [name for name in self._table.schema.names if name not in ("vector", "digest", WORDS)]
         asked = k + _SPARE
         while True:
-            asking = query().select([*names, score]).limit(asked)
+            asking = query(asked).select([*names, score]).limit(asked)
             if where is not None:
                 asking = asking.where(_condition(where), prefilter=True)
             found = asking.to_arrow().to_pylist()

@@ -17,7 +17,7 @@ _CLASSES = {
     "hnsw-sq": "HnswSq",
     "hnsw-pq": "HnswPq",
 }
-_REFINED = 10  # times as many results of a quantised index are compared by their vectors
+_REFINED = {"sq": 3, "pq": 10}  # times as many results of a quantised index are compared by their vectors
 
 
 def index_vectors(table: Any, rows: int, options: StoreOptions) -> None:
@@ -39,14 +39,14 @@ def index_vectors(table: Any, rows: int, options: StoreOptions) -> None:
         warnings.warn(f"LanceDB cannot index these vectors ({reason}): they are scanned, slower.", stacklevel=2)
 
 
-def look_into(query: Any, options: StoreOptions, k: int) -> Any:
-    """How much of the index a search looks at."""
+def look_into(query: Any, options: StoreOptions, rows: int) -> Any:
+    """How much of the index a search for so many rows looks at."""
+    kind, _, quantised = options.index.partition("-")
+    refined = _REFINED.get(quantised, 1)
     query = query.nprobes(options.probes or _PROBES)
-    if options.index.endswith(("-sq", "-pq")):
-        query = query.refine_factor(_REFINED)
-    if options.index.startswith("hnsw"):
-        query = query.ef(max(options.ef_search or 0, 2 * k))
-    return query
+    if refined > 1:
+        query = query.refine_factor(refined)
+    return query.ef(max(options.ef_search or 0, 2 * refined * rows)) if kind == "hnsw" else query
 
 
 def index_words(table: Any) -> None:
