@@ -1,5 +1,6 @@
 """`evenspan index`: a corpus into a vector store, resumably."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,8 @@ evenspan index BAAI/bge-m3 corpus.jsonl my-chunks --chunk-tokens 512 --overlap 6
 _ADDRESS = "Address of a Ray cluster, or auto for the one on this machine (default: starts one)."
 _ID = "The field that holds the id, or @line for file and line (default: id, or _id where there is no id)."
 _REJECTS = "Where to write down the rows that are skipped, and why (default: beside the index)."
+_REPLACE = "Start the index over. The one that is there serves until the new one is whole."
+_PRUNE = "Remove documents that are gone from the source, once all of it was read."
 _METADATA = "The other fields to keep, such as lang,year:int; types are bool, int, float and str (default: all fields)."
 _CHUNKS = "Cut documents between sentences into chunks of so many tokens, at most, a vector each."
 _FULL_TEXT = "Build the store's own full-text index, for search --hybrid (LanceDB and PostgreSQL)."
@@ -50,7 +53,8 @@ class IndexOptions:
     max_chars: Annotated[int, number("Skip longer texts.")] = 10_000_000
     document_prompt: options.DocumentPrompt = None
     query_prompt: options.QueryPrompt = None
-    replace: Annotated[bool, typer.Option("--replace", help="Start the index over.")] = False
+    replace: Annotated[bool, typer.Option("--replace", help=_REPLACE)] = False
+    prune: Annotated[bool, typer.Option("--prune", help=_PRUNE)] = False
     table: options.Table = None
     batch_tokens: Annotated[
         int | None,
@@ -81,10 +85,11 @@ def index(
     """Encode a corpus into LanceDB, PostgreSQL or Parquet files.
 
     Encodes the documents of a source, calibrated, into a store. If it is interrupted, the same command goes on from the last
-    committed shard. Run again later, it adds new documents and replaces changed ones.
+    committed shard. Run again later, it adds new documents and replaces changed ones; documents whose rows cannot be used any
+    more leave the index.
     """
-    if "://" not in store:
-        parsing.writable(Path(store.removeprefix("parquet:").removeprefix("lance:")), "Cannot write to")
+    if not re.match("postgres|.*(://|=)", store):  # what may hold a password is looked at later, and not repeated
+        parsing.writable(Path(re.sub("^(parquet|lance):", "", store)).expanduser(), "Cannot write to")
     ready(None if chosen.engine == "ray" else chosen.device)  # a cluster has devices of its own
     from evenspan.indexing import index as run
     from evenspan.indexing.plan import ShardSize

@@ -49,11 +49,11 @@ def delete_documents(
         raise ValueError("Name the documents to remove either by their ids or by a filter.")
     if isinstance(ids, str):
         raise TypeError(f"ids must be several ids, such as [{ids!r}], not {ids!r}.")
-    with contextlib.closing(_opened(store, table)) as opened:
-        if where is not None:
-            count = opened.delete_where(parse(where, opened.columns()))
-        else:
-            count = opened.delete([str(name) for name in ids or ()])
+    with contextlib.closing(_there(store, table)) as there:
+        expression = None if where is None else parse(where, there.columns())
+    with contextlib.closing(locate_store(store, write=True, table=table)()) as opened:
+        names = [str(name) for name in ids or ()]
+        count = opened.delete(names) if expression is None else opened.delete_where(expression)
         opened.finish()
     return count
 
@@ -66,13 +66,16 @@ def verify_index(store: str | os.PathLike[str], *, repair: bool = False, table: 
         repair: whether to forget documents that cannot be read: the next run encodes them again.
         table: in PostgreSQL.
     """
-    with contextlib.closing(_opened(store, table, repair=True)) as opened:
+    _there(store, table).close()
+    with contextlib.closing(locate_store(store, write=True, table=table, recover=False)()) as opened:
         problems = tuple(opened.verify(repair=repair))
         return Verification(opened.location, opened.count(), problems, repaired=repair and bool(problems))
 
 
-def _opened(store: str | os.PathLike[str], table: str | None, *, repair: bool = False) -> Store:
-    """An index that is there, to write to."""
-    with contextlib.closing(locate_store(store, table=table)()) as there:
-        there.made_with()
-    return locate_store(store, write=True, table=table, recover=not repair)()
+def _there(store: str | os.PathLike[str], table: str | None) -> Store:
+    """An index that was made before."""
+    opened = locate_store(store, table=table)()
+    if opened.settings() is None:
+        opened.close()
+        raise ValueError(f"{opened.location} holds no index yet.")
+    return opened

@@ -128,6 +128,7 @@ class Index:
         self._current()
         settings = self.settings
         fixed = {"document_prompt": settings.document_prompt, "keep_text": settings.text, "table": self._table}
+        fixed |= {name: getattr(settings, name) for name in ("chunk_tokens", "overlap", "full_text")}
         model = self._exact_model()
         return index(model, documents, self._location, settings.calibration, **{"progress": False, **options, **fixed})
 
