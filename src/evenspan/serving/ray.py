@@ -77,7 +77,7 @@ def run_on_ray(
             pass
     finally:
         if where == "local":
-            serve.shutdown()
+            serve.shutdown()  # type: ignore[no-untyped-call]
         else:
             serve.delete(_NAME)
         cluster.shutdown()
