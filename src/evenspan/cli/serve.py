@@ -51,7 +51,7 @@ class Limits:
     max_bytes: Annotated[int, number("Bytes in the body of a request, at most.", 1000)] = 16_000_000
     queue_tokens: Annotated[int, number("Tokens that may wait; requests beyond are asked to come back.")] = 1_000_000
     batch_tokens: Annotated[
-        int | None, number("Tokens in a batch, at most (default: 4,096 on a CPU, 16,384 or more on a GPU).")
+        int | None, number("Tokens in a batch, at most (default: 4,096 on a CPU, 32,768 or more on a GPU).")
     ] = None
 
 

@@ -17,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder, ReadyText, StandingEncoder
+from evenspan.models.budget import usual_tokens
 from evenspan.models.calibrating import calibrate, calibration_of, restore
 from evenspan.models.loading import load
 from evenspan.serving.batcher import ROLES, Batcher, Role, Ticket, Work
@@ -25,7 +26,9 @@ from evenspan.serving.settings import ServerSettings
 
 Vector = NDArray[np.float32]
 Result = TypeVar("Result")
-CPU_BATCH_TOKENS = 4096  # larger ones are no faster there, and queries wait for them
+# On a CPU larger ones are no faster, and queries wait for them. On a GPU two of the usual ones are one, because the thread that
+# launches them shares the interpreter with those that speak HTTP.
+CPU_BATCH_TOKENS = 4096
 _SHORT = 4000  # characters that are tokenized at once, rather than in a thread beside
 _FAILURES = 3  # batches in a row that fail: the device is lost
 _logger = logging.getLogger(__name__)
@@ -134,7 +137,8 @@ class Engine:
         self.model = serving_model(self.settings)
         self.calibration = calibration_of(self.model)
         self.on_gpu = self.model.device.type == "cuda"
-        tokens = self.settings.batch_tokens or (None if self.on_gpu else CPU_BATCH_TOKENS)
+        usual = 2 * usual_tokens(self.model, self.model.device) if self.on_gpu else CPU_BATCH_TOKENS
+        tokens = self.settings.batch_tokens or usual
         for role in ROLES:
             encoder = Encoder(self.model, role=role, batch_tokens=tokens, unit=False, check_finite=False)
             standing = StandingEncoder(encoder)
