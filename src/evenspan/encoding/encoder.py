@@ -61,7 +61,7 @@ class Encoder:
                 raise ValueError(f"{name} must be at least 1, not {value}.")
         self.model, self.role, self.prompt = model, role, prompt
         self._on_gpu = model.device.type == "cuda"
-        self._budget = budget_for(model, model.device, batch_tokens, grows=grows)
+        self.budget = budget_for(model, model.device, batch_tokens, grows=grows)
         self.batch_size = min(MOST_TEXTS, batch_size or MOST_TEXTS)
         self.unit = str(model.similarity_fn_name) == "cosine" if unit is None else unit
         self.check_finite = check_finite
@@ -71,7 +71,7 @@ class Encoder:
     @property
     def batch_tokens(self) -> int:
         """Most tokens in a batch, as of now."""
-        return self._budget.tokens
+        return self.budget.tokens
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has before anything is cut off, special tokens and prompt included."""
@@ -83,7 +83,7 @@ class Encoder:
 
     def tokenize(self, texts: Sequence[str]) -> TokenizedTexts | None:
         """What `encode` needs of texts, and their numbers of tokens; None for models that take nothing but texts."""
-        features = self._features()
+        features = self.features()
         return None if features is None else features.tokenize(texts)
 
     def encode(
@@ -109,7 +109,7 @@ class Encoder:
         if not len(texts):
             return np.empty((0, self.model.truncate_dim or self.model.get_embedding_dimension() or 0), dtype=np.float32)
         # For one text it is not worth while to copy a tokenizer.
-        features = self._features() if pool is None and len(texts) > 1 else None
+        features = self.features() if pool is None and len(texts) > 1 else None
         if features is None:
             return self._checked(self._through_model(texts, tokens, bar, attempt, pool))
         windows = (features.tokenize(window).ids for window in list_windows(texts, on_gpu=self._on_gpu))
@@ -124,7 +124,7 @@ class Encoder:
         self, windows: Iterable[list[str] | TokenizedTexts], bar: ProgressBar | None = None
     ) -> Iterator[NDArray[np.float32]]:
         """The vectors of windows of texts, tokenized or not, in their order; the next is on its way while one is fetched."""
-        features = self._features()
+        features = self.features()
         if features is not None:
             found: TextFeatures = features
             ids = (own.ids if isinstance(own, TokenizedTexts) else found.tokenize(own).ids for own in windows)
@@ -142,7 +142,7 @@ class Encoder:
             runner = BatchRunner(
                 self.model,
                 features,
-                self._budget,
+                self.budget,
                 options,
                 most_texts=self.batch_size,
                 unit=self.unit,
@@ -167,9 +167,9 @@ class Encoder:
         if tokens is None:
             tokens = self.count_tokens(texts) if len(texts) > 1 else [1] * len(texts)  # one is a batch, however long
         lengths = [min(count, self.max_tokens) for count in tokens]
-        own = OwnEncode(self.model, self.role, self.prompt, self.unit, self._budget, attempt, pool)
+        own = OwnEncode(self.model, self.role, self.prompt, self.unit, self.budget, attempt, pool)
         vectors = np.empty((0, 0), dtype=np.float32)
-        for batch in plan_batches(lengths, self._budget.tokens, self.batch_size):
+        for batch in plan_batches(lengths, self.budget.tokens, self.batch_size):
             encoded = own.batch([texts[place] for place in batch], lengths[batch[0]])
             if not len(vectors):
                 vectors = np.empty((len(texts), encoded.shape[1]), dtype=np.float32)
@@ -183,8 +183,8 @@ class Encoder:
             raise RuntimeError("The model returned a vector that is not finite: use float32, or check the model.")
         return vectors
 
-    def _features(self) -> TextFeatures | None:
-        """What makes the features of texts; None if the model does that itself."""
+    def features(self) -> TextFeatures | None:
+        """What makes the features of texts, as the model is now; None if it does that itself."""
         try:
             return text_features(self.model, self.role, self._own_prompt if self.prompt is None else self.prompt)
         except NotStandardError as error:
