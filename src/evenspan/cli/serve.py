@@ -8,7 +8,7 @@ import typer
 from evenspan.cli import options, parsing
 from evenspan.cli.loading import ready
 from evenspan.cli.output import Display
-from evenspan.cli.parsing import BadOptionError, choice, number, option
+from evenspan.cli.parsing import BadOptionError, choice, decimal, number, option
 from evenspan.errors import require_extra
 
 EPILOG = """Examples:
@@ -53,6 +53,7 @@ class Limits:
     batch_tokens: Annotated[
         int | None, number("Tokens in a batch, at most (default: 4,096 on a CPU, 32,768 or more on a GPU).")
     ] = None
+    patience: Annotated[float, decimal("Seconds that a client may take to send a request.", 0.1, 3600)] = 30.0
 
 
 def serve(

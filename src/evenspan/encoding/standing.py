@@ -13,7 +13,6 @@ from evenspan.encoding.encoder import Encoder
 from evenspan.models.batches import BatchRunner, Launched, plan_batches
 from evenspan.models.features import Ids, TextFeatures
 from evenspan.models.modules import call_options
-from evenspan.models.standard import NotStandardError
 
 Vectors = NDArray[np.float32]
 
@@ -70,7 +69,7 @@ class StandingEncoder:
 
     def _usual_features(self) -> TextFeatures:
         if self._features is None:
-            raise NotStandardError("This model takes no token ids: send texts.")
+            raise ValueError("This model takes no token ids: send texts.")
         return self._features
 
     def plan(self, lengths: Sequence[int]) -> list[list[int]]:

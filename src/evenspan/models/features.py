@@ -66,6 +66,9 @@ class TextFeatures:
 
     def around(self, content: Sequence[int]) -> tuple[Ids, bool]:
         """The ids of a text that is tokenized already, special tokens and prompt around them, and whether it was cut."""
+        known = self.tokenizer.get_vocab_size()
+        if not all(0 <= own < known for own in content):
+            raise ValueError(f"Token ids of this model are numbers from 0 to {known - 1}.")
         (empty,) = self.tokenize([""]).ids
         parts = (
             empty[: len(empty) - self.suffix],

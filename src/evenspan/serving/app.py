@@ -39,7 +39,7 @@ from evenspan.serving.settings import ServerSettings
 Result = TypeVar("Result")
 _PAGE = {"page.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
 _POLICY = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",

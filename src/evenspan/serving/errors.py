@@ -13,6 +13,7 @@ from starlette.responses import Response
 from evenspan.formatting import clipped, tame
 
 _TYPES = {401: "authentication_error", 404: "not_found_error", 408: "timeout_error", 429: "rate_limit_error"}
+_NO_JSON = "The body must be a JSON object, sent as application/json."
 
 
 class ApiError(Exception):
@@ -58,7 +59,7 @@ async def answer_validation(_: Request, error: Exception) -> Response:
     if first["type"] == "value_error" and not where:
         return ApiError(400, f"The body has an {message}.").response()
     if first["type"] == "json_invalid" or not where or where[0].isdecimal():
-        return ApiError(400, "The body must be a JSON object, sent as application/json.").response()
+        return ApiError(400, _NO_JSON).response()
     name = clipped(tame(where[0]), 80)
     return ApiError(400, f"{name}: {message}", param=name).response()
 
@@ -66,4 +67,5 @@ async def answer_validation(_: Request, error: Exception) -> Response:
 async def answer_http(_: Request, error: Exception) -> Response:
     """The answer for paths and methods that are not there."""
     assert isinstance(error, HTTPException)  # noqa: S101
-    return ApiError(error.status_code, str(error.detail), headers=error.headers).response()
+    message = _NO_JSON if error.status_code == 400 else str(error.detail)
+    return ApiError(error.status_code, message, headers=error.headers).response()
