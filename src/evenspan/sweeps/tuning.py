@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,32 +104,61 @@ def tune(
     `detached` the choice is among approximate figures; what is confirmed is exact. All other arguments are those of `sweep`.
     """
     require_evaluation("Tuning")
+    check_decision(development, objective, resamples)
+    split(benchmark, development, seed)  # refused before any work
+    swept = sweep(model, benchmark, calibrations, detached=detached, resamples=0, seed=seed, **options)
+    options.pop("each", None)
+
+    def exact(setting: Calibration) -> EvaluationResult:
+        return evaluate(model, benchmark, setting, resamples=0, seed=seed, **options)
+
+    decision: dict[str, Any] = {
+        "development": development,
+        "objective": objective,
+        "resamples": resamples,
+        "seed": seed,
+    }
+    return decide(benchmark, swept, exact=exact, **decision)
+
+
+def check_decision(development: float, objective: str, resamples: int) -> None:
+    """Refuse what nothing can be decided by."""
     if not 0.0 < development < 1.0:
         raise ValueError(f"development must lie between 0 and 1, not {development}.")
     if resamples < 100:
         raise ValueError(f"Tuning needs at least 100 resamples to tell a gain from noise, not {resamples}.")
-    wanted = Aim.named(objective)
+    Aim.named(objective)
+
+
+def decide(
+    benchmark: Benchmark,
+    swept: SweepResult,
+    *,
+    development: float = 0.5,
+    objective: str = "balanced",
+    resamples: int = 1000,
+    seed: int = 42,
+    exact: Callable[[Calibration], EvaluationResult] | None = None,
+) -> Tuning:
+    """What `tune` makes of a sweep that is there already; `exact` evaluates a setting of which only an approximation is."""
+    check_decision(development, objective, resamples)
+    if not swept.results:
+        reasons = "; ".join(f"{setting}: {reason}" for setting, reason in swept.failures.items())
+        raise RuntimeError(f"No setting could be evaluated. {reasons}")
     resampling = Resampling(resamples, seed)
     chosen = split(benchmark, development, seed)
-    swept = sweep(model, benchmark, calibrations, detached=detached, resamples=0, seed=seed, **options)
 
     def part(result: EvaluationResult, *, choosing: bool) -> EvaluationResult:
         rows = tuple(row for row in result.per_query if ((row.collection, row.query) in chosen) == choosing)
         setting = {**result.setting, "resamples": resamples, "seed": seed}
         return replace(result, per_query=rows, setting=setting, **summarise(benchmark, rows, resampling))
 
-    aim = Aim(wanted, swept.plain.psi is not None)
-    if not swept.results:
-        reasons = "; ".join(f"{setting}: {reason}" for setting, reason in swept.failures.items())
-        raise RuntimeError(f"No setting could be evaluated. {reasons}")
+    aim = Aim(Aim.named(objective), swept.plain.psi is not None)
     on_development = {setting: part(result, choosing=True) for setting, result in swept.results.items()}
     plain = part(swept.plain, choosing=True)
     best, development_table = _best(aim, plain, on_development)
-    exact = swept.results[best]
-    if swept.detached:
-        options.pop("each", None)
-        exact = evaluate(model, benchmark, best, resamples=0, seed=seed, **options)
-    others = [part(result, choosing=False) for result in (swept.plain, exact)]
+    candidate = exact(best) if swept.detached and exact is not None else swept.results[best]
+    others = [part(result, choosing=False) for result in (swept.plain, candidate)]
     confirmation = compare(others)
     gain, losses = aim.gain(others[0], others[1], confirmation), aim.losses(confirmation)
     better = aim.score(on_development[best]) > aim.score(plain)
