@@ -2,6 +2,7 @@
 
 from evenspan.encoding.documents import encode_documents
 from evenspan.encoding.encoder import Encoder, unit_length
+from evenspan.encoding.truncation import Truncated, truncation
 from evenspan.models.budget import BATCH_TOKENS
 
-__all__ = ["BATCH_TOKENS", "Encoder", "encode_documents", "unit_length"]
+__all__ = ["BATCH_TOKENS", "Encoder", "Truncated", "encode_documents", "truncation", "unit_length"]
