@@ -238,6 +238,9 @@ def test_an_index_is_searched_and_kept_up(store, tmp_path) -> None:
 
 @pytest.mark.parametrize("name", INTERFACE)
 def test_public_names_take_their_parameters(name) -> None:
+    owner, _, field = name.rpartition(".")
+    if INTERFACE[name] is None and field in getattr(pkgutil.resolve_name(owner), "__dataclass_fields__", ()):
+        return  # what was a property is read from an object as before
     value = pkgutil.resolve_name(name)
     if INTERFACE[name] is None:
         return

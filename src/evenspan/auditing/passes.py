@@ -74,7 +74,7 @@ class Passes:
         """What plain pooling tokens look at in documents as they are, by the baskets of a calibration, if it can be seen."""
         model, texts = self.encoder.model, [document.text for document in self.documents]
         try:
-            observer = Observer(model, None, (calibration or Calibration()).basket_size)
+            observer = Observer(model, None, calibration or Calibration())
         except (TypeError, UnsupportedModelError):
             return None
         with ProgressBar("Encoding intact documents", len(texts), shown=self.progress) as bar, uncalibrated(model):
