@@ -27,6 +27,7 @@ from evenspan.encoding import Encoder, unit_length
 from evenspan.evaluation import load_benchmark
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark
 from evenspan.evaluation.methods import Calibrated, ChunksMax, LateChunking, Method, Plain, WindowAverage
+from evenspan.evaluation.methods.base import average
 from evenspan.evaluation.scores import EvaluationResult, QueryScore
 from evenspan.evaluation.scoring import Resampling, summarise
 from evenspan.evaluation.search import DocumentVectors, search
@@ -60,7 +61,7 @@ def methods(model: Any) -> list[Method]:
     room = room_for_text(model)
     found: list[Method] = [Plain(), Calibrated(), Calibrated(Calibration(strength=0.75))]
     for size in (size for size in CHUNKS if size <= room):
-        found += [ChunksMax(size), WindowAverage(size)]
+        found.append(ChunksMax(size))
         if size >= CHUNKED.fewest_tokens:
             found.append(ChunksMax(size, calibration=CHUNKED))
     return [*found, LateChunking(128), LateChunking(256)]
@@ -119,7 +120,10 @@ def rank(options: argparse.Namespace) -> None:
     for setting in grid:
         add("settings", str(setting), list(swept[setting][:, None]))
     for method in methods(model)[: options.settings]:
-        add("methods", method.name, method.encode(encoder, texts))
+        vectors = method.encode(encoder, texts)
+        add("methods", method.name, vectors)
+        if isinstance(method, ChunksMax) and method.calibration is None:  # of the same chunks
+            add("methods", WindowAverage(method.window).name, [average(each, model) for each in vectors])
     about = {"data": options.data.name, "model": options.name, "rows": rows, "limit": options.limit}
     about["digests"] = {kind: benchmark.digest() for kind, benchmark in searched.items()}
     options.folder.mkdir(parents=True, exist_ok=True)

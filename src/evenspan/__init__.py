@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         miniature,
         restore,
     )
+    from evenspan.sweeps import tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "miniature",
     "open_index",
     "restore",
+    "tune",
 ]
 
 # What needs torch and sentence-transformers is imported when it is first used: `evenspan --help` stays instant.
@@ -59,6 +61,7 @@ _HOME = {
     "calibrated": "models",
     "calibration_of": "models",
     "restore": "models",
+    "tune": "sweeps",
 }
 
 

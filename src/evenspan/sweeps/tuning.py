@@ -3,81 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
+from evenspan.encoding import Encoder, Truncated, truncation
 from evenspan.evaluation.benchmark import Benchmark
-from evenspan.evaluation.comparing import Comparison, Difference, compare
+from evenspan.evaluation.benchmarks.texts import TooShortError, documents_of, from_texts, is_made_of_texts
+from evenspan.evaluation.comparing import Comparison, compare
 from evenspan.evaluation.evaluating import evaluate, require_evaluation
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.scoring import Resampling, summarise
-from evenspan.sweeps.objectives import Aim, Objective
+from evenspan.sweeps.grids import paper_grid
+from evenspan.sweeps.objectives import Aim
 from evenspan.sweeps.splitting import split
 from evenspan.sweeps.sweep_result import SweepResult
 from evenspan.sweeps.sweeping import sweep
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """What tuning found.
-
-    Attributes:
-        calibration: what to use, as `calibrate` takes it; None: leave it off.
-        candidate: the best setting on the development queries, of those that cost no more than they may if there are any.
-        chosen: whether it was better there than the plain model.
-        development: plain and candidate on the queries that chose.
-        confirmation: plain and candidate on the other queries, with the significance of the difference.
-        sweep: all settings on all queries.
-        aim: what was chosen by, see `tune`.
-        gain: of the candidate in what counts (HM; nDCG@10 where there are no positions) on the confirming queries.
-        losses: what the candidate costs there more than it may, in words.
-    """
-
-    calibration: Calibration | None
-    candidate: Calibration
-    chosen: bool
-    development: Comparison
-    confirmation: Comparison
-    sweep: SweepResult
-    aim: Aim
-    gain: Difference
-    losses: tuple[str, ...] = ()
-
-    @property
-    def objective(self) -> Objective:
-        """What was chosen by."""
-        return self.aim.objective
-
-    def __str__(self) -> str:
-        gain, count, queries = self.gain, len(self.sweep.results), "on the development queries"
-        measured = f"{self.aim.figure} {100 * gain.value:+.2f}"
-        if gain.interval is not None:
-            measured += f", 95 % interval {100 * gain.interval[0]:+.2f} to {100 * gain.interval[1]:+.2f}"
-        if self.calibration is not None:
-            answer = f"Use {self.calibration}: the best of {count} settings {queries}, and on the others {measured}."
-            if self.objective == "balanced" and self.aim.positions:
-                answer += " Overall nDCG@10 does not fall beyond noise, and no position loses more than another gains."
-        elif self.losses:
-            answer = (
-                f"Leave it off: {self.candidate} was the best of {count} settings {queries}, and has on the others "
-            )
-            answer += f"{measured}, but it costs more than it may: {'; '.join(self.losses)}. "
-            answer += "To go by HM alone, choose the objective 'hm' (--objective hm)."
-        elif self.chosen:
-            answer = f"Leave it off: {self.candidate} was the best of {count} settings {queries}, but on the others its gain "
-            answer += f"is within noise ({measured})."
-        else:
-            answer = f"Leave it off: {queries} none of {count} settings was better than the plain model. "
-            answer += f"The best of them, {self.candidate}, has on the others {measured}."
-        return f"{answer}\n\nDevelopment queries\n{self.development}\n\nConfirming queries\n{self.confirmation}"
+from evenspan.sweeps.tuned import LeftOff, Tuning
 
 
 def tune(
     model: SentenceTransformer,
-    benchmark: Benchmark,
+    benchmark: Benchmark | Sequence[str],
     calibrations: Sequence[Calibration] | None = None,
     *,
     development: float = 0.5,
@@ -86,8 +35,11 @@ def tune(
     resamples: int = 1000,
     seed: int = 42,
     **options: Any,
-) -> Tuning:
+) -> Tuning | LeftOff:
     """Find the setting for a model on a benchmark, or find that the plain model is as good.
+
+    Instead of a benchmark, texts will do: sentences of a sample of them stand in for questions, as in
+    `load_benchmark("texts:corpus.jsonl")`. What tells settings apart needs no labels.
 
     The best setting on a part of the queries is compared with the plain model on the others; all questions on one document
     are on the same side. It is recommended if it is better beyond noise: a paired bootstrap interval of 95 % over documents
@@ -105,8 +57,18 @@ def tune(
     """
     require_evaluation("Tuning")
     check_decision(development, objective, resamples)
+    grid = paper_grid() if calibrations is None else list(calibrations)
+    prompt = options.get("document_prompt")
+    if not isinstance(benchmark, Benchmark):
+        try:
+            benchmark = from_texts(benchmark, seed=seed)
+        except TooShortError as error:
+            return left_off(model, error, grid, prompt)
+    cut = truncation(model, documents_of(benchmark), prompt)
+    if is_made_of_texts(benchmark.options) and (short := _too_short(model, cut, grid, prompt)):
+        return short
     split(benchmark, development, seed)  # refused before any work
-    swept = sweep(model, benchmark, calibrations, detached=detached, resamples=0, seed=seed, **options)
+    swept = sweep(model, benchmark, grid, detached=detached, resamples=0, seed=seed, **options)
     options.pop("each", None)
 
     def exact(setting: Calibration) -> EvaluationResult:
@@ -118,7 +80,26 @@ def tune(
         "resamples": resamples,
         "seed": seed,
     }
-    return decide(benchmark, swept, exact=exact, **decision)
+    return replace(decide(benchmark, swept, exact=exact, **decision), truncation=cut)
+
+
+def left_off(
+    model: SentenceTransformer, error: TooShortError, calibrations: Sequence[Calibration], prompt: str | None = None
+) -> LeftOff:
+    """The answer for texts that no stand-in can be taken from: they are left alone anyway, or else this is the error."""
+    answer = _too_short(model, truncation(model, error.texts, prompt), calibrations, prompt)
+    if answer is None:
+        raise error
+    return answer
+
+
+def _too_short(
+    model: SentenceTransformer, cut: Truncated, calibrations: Sequence[Calibration], prompt: str | None
+) -> LeftOff | None:
+    """The answer where every setting leaves every document alone."""
+    fewest = min((setting.fewest_tokens for setting in calibrations), default=0)
+    besides = Encoder(model, prompt=prompt).count_tokens([""])[0]  # what settings may count as content, too
+    return LeftOff(cut, len(calibrations), fewest) if cut.longest + besides < fewest else None
 
 
 def check_decision(development: float, objective: str, resamples: int) -> None:

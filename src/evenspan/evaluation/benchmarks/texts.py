@@ -12,10 +12,18 @@ from evenspan.evaluation.benchmark import POSITIONS, Benchmark, Collection, Quer
 from evenspan.evaluation.benchmarks.stand_ins import StandIn, draw
 
 SAMPLE = 300
+SOURCE = "texts"
 
 
 class TooShortError(ValueError):
-    """No text is long enough to take stand-ins from."""
+    """No text is long enough to take stand-ins from; `texts` are those that were looked at."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        super().__init__(
+            f"None of the {len(texts):,} texts has a sentence to take from its beginning, middle and end: stand-in queries "
+            "need longer texts."
+        )
+        self.texts = texts
 
 
 def load_texts(
@@ -25,7 +33,7 @@ def load_texts(
     field: str | None = None,
     format: str | None = None,  # noqa: A002 - as the command line calls it
     sentences: int = 9,
-    left_out: float | str = 0.5,
+    left_out: float = 0.5,
 ) -> Benchmark:
     """Documents out of any source, with sentences of theirs as queries.
 
@@ -40,7 +48,7 @@ def load_texts(
     """
     found = read_texts(location, field, _at_least_one("sample", sample), seed, format)
     options = {"location": str(location), "field": field, "sample": sample, "found": found.found}
-    return _benchmark(found, Path(location).stem or "texts", seed, sentences, float(left_out), options)
+    return _benchmark(found, Path(location).stem or "texts", seed, sentences, left_out, options)
 
 
 def from_texts(
@@ -64,6 +72,16 @@ def from_texts(
     return _benchmark(kept, "texts", seed, sentences, left_out, {"sample": sample, "found": len(texts)})
 
 
+def is_made_of_texts(options: Mapping[str, object]) -> bool:
+    """Whether the queries of a benchmark with these options are stand-ins."""
+    return options.get("source") == SOURCE
+
+
+def documents_of(benchmark: Benchmark) -> list[str]:
+    """The different texts of a benchmark."""
+    return list(dict.fromkeys(text for collection in benchmark.collections for text in collection.corpus.values()))
+
+
 def _benchmark(
     texts: Texts, name: str, seed: int, sentences: int, left_out: float, options: Mapping[str, object]
 ) -> Benchmark:
@@ -75,15 +93,12 @@ def _benchmark(
     kept = texts.only(set(range(len(texts.texts))) - apart).with_own_names()
     drawn = draw(kept, sentences // len(POSITIONS), left_out, seed)
     if not drawn:
-        raise TooShortError(
-            f"None of the {len(kept.texts):,} texts has a sentence to take from its beginning, middle and end: "
-            "stand-in queries need longer texts."
-        )
+        raise TooShortError(kept.texts)
     corpus = dict(zip(kept.names, kept.texts, strict=True))
     queries = [_query(stand_in, corpus) for stand_in in drawn]
     relevance = {query.id: {stand_in.document: 1} for query, stand_in in zip(queries, drawn, strict=True)}
     of = len({stand_in.document for stand_in in drawn})
-    known = {"source": "texts", **options, "seed": seed, "sentences": sentences, "left_out": left_out}
+    known = {"source": SOURCE, **options, "seed": seed, "sentences": sentences, "left_out": left_out}
     notes = [_remark(len(drawn), of, len(corpus), left_out)]
     if apart:
         notes.append(
