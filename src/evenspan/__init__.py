@@ -9,6 +9,7 @@ from evenspan.calibration import Calibration
 from evenspan.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
+    from evenspan.advising import advise
     from evenspan.auditing.audit_result import Audit
     from evenspan.auditing.auditing import audit
     from evenspan.encoding.documents import encode_documents
@@ -32,6 +33,7 @@ __all__ = [
     "Calibration",
     "Inspection",
     "UnsupportedModelError",
+    "advise",
     "audit",
     "calibrate",
     "calibrated",
@@ -48,6 +50,7 @@ __all__ = [
 
 # What needs torch and sentence-transformers is imported when it is first used: `evenspan --help` stays instant.
 _HOME = {
+    "advise": "advising",
     "Audit": "auditing.audit_result",
     "audit": "auditing.auditing",
     "encode_documents": "encoding.documents",

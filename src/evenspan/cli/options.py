@@ -58,7 +58,8 @@ def _saved(words: str) -> Calibration | None:
         return None if values["calibration"] is None else Calibration.parse(values["calibration"])
 
 
-def _or_plain(words: str) -> Calibration:
+def setting_or_plain(words: str) -> Calibration:
+    """A setting, as an answer that was saved has it too: strength 0 where that is to leave it off."""
     return _saved(words) or Calibration(strength=0.0)
 
 
@@ -67,8 +68,8 @@ def _or_none(words: str) -> Calibration | str:
 
 
 Model = Annotated[str, argument(_MODEL, "MODEL", parsing.model_name)]
-OneCalibration = Annotated[Any, option(_CALIBRATION, "STRING|FILE", _or_plain)]
-Calibrations = Annotated[list[Any] | None, option(f"{_CALIBRATION} May be repeated.", "STRING|FILE", _or_plain)]
+OneCalibration = Annotated[Any, option(_CALIBRATION, "STRING|FILE", setting_or_plain)]
+Calibrations = Annotated[list[Any] | None, option(f"{_CALIBRATION} May be repeated.", "STRING|FILE", setting_or_plain)]
 CalibrationOrNone = Annotated[Any, option(_OR_NONE, "STRING|FILE", _or_none)]
 SourceFormat = Annotated[str | None, choice(_FORMAT, "jsonl|csv|tsv|parquet|text", "--format")]
 Device = Annotated[str | None, option("Where to compute: cpu, cuda, … (default: the best there is).")]
