@@ -114,21 +114,33 @@ def rank(options: argparse.Namespace) -> None:
         rows.append({"family": family, "method": name, "vectors": len(documents.vectors) / len(corpus)})
         print(f"{options.name}: {name}", flush=True)
 
+    def save() -> None:
+        digests = {kind: benchmark.digest() for kind, benchmark in searched.items()}
+        about = {
+            "data": options.data.name,
+            "model": options.name,
+            "rows": rows,
+            "limit": options.limit,
+            "digests": digests,
+        }
+        options.folder.mkdir(parents=True, exist_ok=True)
+        arrays: dict[str, Any] = {kind.replace(" ", "_"): np.stack(each) for kind, each in ranks.items()}
+        path = options.folder / f"{options.data.name}-{options.name}.npz"
+        np.savez_compressed(path.with_suffix(".tmp.npz"), about=json.dumps(about), **arrays)
+        path.with_suffix(".tmp.npz").replace(path)
+
     grid = settings(model, max(map(len, texts)) // 4)[: options.settings]
     swept = encode_settings(encoder, texts, grid, detached=False)
     add("settings", "none", list(swept.plain[:, None]))
     for setting in grid:
         add("settings", str(setting), list(swept[setting][:, None]))
+    save()
     for method in methods(model)[: options.settings]:
         vectors = method.encode(encoder, texts)
         add("methods", method.name, vectors)
         if isinstance(method, ChunksMax) and method.calibration is None:  # of the same chunks
             add("methods", WindowAverage(method.window).name, [average(each, model) for each in vectors])
-    about = {"data": options.data.name, "model": options.name, "rows": rows, "limit": options.limit}
-    about["digests"] = {kind: benchmark.digest() for kind, benchmark in searched.items()}
-    options.folder.mkdir(parents=True, exist_ok=True)
-    arrays: dict[str, Any] = {kind.replace(" ", "_"): np.stack(each) for kind, each in ranks.items()}
-    np.savez_compressed(options.folder / f"{options.data.name}-{options.name}.npz", about=json.dumps(about), **arrays)
+    save()
 
 
 def _place(document: str, ranked: Sequence[str]) -> int:
@@ -165,7 +177,7 @@ def table(options: argparse.Namespace) -> None:
     """The figures of all files of ranks."""
     folders = {folder.name: folder for folder in options.data}
     found = []
-    for path in sorted(options.folder.glob("*.npz")):
+    for path in sorted(set(options.folder.glob("*.npz")) - set(options.folder.glob("*.tmp.npz"))):
         with np.load(path) as stored:
             about = json.loads(str(stored["about"]))
             ranks = {kind: stored[kind.replace(" ", "_")] for kind in KINDS}
@@ -230,6 +242,8 @@ def _of(result: EvaluationResult) -> dict[str, Any]:
 def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
     from scipy import stats
 
+    if len(one) < 3:
+        return float("nan")
     return round(float(stats.spearmanr(one, other).statistic), 3)
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evenspan.auditing.parsing import parse
 from evenspan.calibration import Calibration
 from evenspan.encoding import Truncated
 from evenspan.evaluation.cache import write_whole
@@ -29,6 +30,7 @@ class AdviceRow:
         bytes: of a document in the index, vectors in float32.
         cost: time to encode documents, as a multiple of that of whole documents without calibration, measured on a few.
         unread: the share of the text that is cut off at the model's limit.
+        calibrated: whether documents or chunks are.
         marks: what it is the best at.
         remark: what keeps it from being chosen.
     """
@@ -43,6 +45,7 @@ class AdviceRow:
     bytes: float
     cost: float
     unread: float
+    calibrated: bool = False
     marks: tuple[str, ...] = ()
     remark: str | None = None
 
@@ -125,6 +128,25 @@ class Advice:
             **plain,
             "calibration": None if self.calibration is None else str(self.calibration),
         }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Advice:
+        """The inverse of `to_dict`; raises a `ValueError` if it is not that."""
+        try:
+            texts = {name: parse(str, values[name]) for name in ("model", "benchmark", "sentence", "command")}
+            limits = {name: parse(float | None, values[name]) for name in ("budget", "bytes")}
+            calibration = values["calibration"]
+            return cls(
+                **texts,
+                **limits,
+                truncation=parse(Truncated, values["truncation"]),
+                rows=parse(tuple[AdviceRow, ...], values["rows"]),
+                calibration=None if calibration is None else Calibration.parse(calibration),
+                notes=parse(tuple[str, ...], values["notes"]),
+                setting=parse(Mapping[str, Any], values["setting"]),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"This is no whole advice: {type(error).__name__}: {error}.") from error
 
     def to_json(self) -> str:
         """The same as text."""

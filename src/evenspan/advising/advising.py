@@ -106,7 +106,8 @@ def advise(
     ]
     rows = marked(rows, tried, limits)
     chosen = choice(rows, limits)
-    notes = [*dict.fromkeys(note for result in results.values() for note in result.notes), *notes]
+    of_all = set.intersection(*(set(result.notes) for result in results.values()))  # others are on a row's PSI
+    notes = [*(note for note in results[tried[0].method.name].notes if note in of_all), *notes]
     return Advice(
         model=name,
         benchmark=benchmark.name,
@@ -204,5 +205,6 @@ def _row(
         bytes=float(result.bytes_per_document or 0.0),
         cost=costs[layout.dense.name],
         unread=cut.share if layout.truncates else 0.0,
+        calibrated=layout.plain is not None,
         remark=remark,
     )
