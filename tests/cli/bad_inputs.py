@@ -89,9 +89,28 @@ CASES: list[tuple[object, ...]] = [
     ("index @/model @/corpus.jsonl", 2, "Missing argument 'STORE'"),
     ("search", 2, "Missing argument 'STORE'"),
     ("search @/index", 2, "Missing argument 'QUESTION'"),
-    ("evaluate @/model", 2, "Missing option '--benchmark'"),
-    ("sweep @/model", 2, "Missing option '--benchmark'"),
-    ("tune @/model", 2, "Missing option '--benchmark'"),
+    *[
+        (f"{command} @/model{given}", 2, part)
+        for command in ("evaluate", "sweep", "tune")
+        for given, part in (
+            ("", "--benchmark and --texts: name one of them"),
+            (" --benchmark @/beir --texts @/corpus.jsonl", "--benchmark and --texts exclude each other"),
+            (" --benchmark @/beir --sample 5", "--sample is for --texts"),
+            (" --texts nowhere --no-cache", "There is no file or folder 'nowhere'"),
+            (" --texts @/no_text.jsonl --no-cache", "has no field 'text': choose with --field"),
+            (" --texts @/corpus.jsonl --option left_out=1.5 --no-cache", "left_out must be at least 0 and less than 1"),
+            (" --texts @/corpus.jsonl --option sentences=2 --no-cache", "sentences must be at least 3"),
+        )
+    ],
+    *[
+        (f"{command} --calibration {file}", 2, part)
+        for command in CALIBRATED
+        for file, part in (
+            ("nowhere.json", "there is no file nowhere.json"),
+            ("@/object.json", "is no answer that `evenspan tune`"),
+            ("@/deep.json", "is no answer that `evenspan tune`"),
+        )
+    ],
     ("report", 2, "Missing argument"),
     ("reproduce", 2, "Missing argument 'TABLE'"),
     ("reproduce posir", 2, "Missing option '--model'"),

@@ -14,6 +14,7 @@ import typer
 
 from evenspan import __version__
 from evenspan.cli import (
+    advise,
     audit,
     cache,
     delete,
@@ -40,7 +41,8 @@ _CLOSED_PIPE = 141  # as shells report programs that die of one
 # Plain help and no tracebacks of typer's own: rich would take longer to import than most commands need to answer.
 app = typer.Typer(name="evenspan", rich_markup_mode=None, pretty_exceptions_enable=False)
 _COMMANDS = (
-    demo, inspect, audit, index, search, delete, verify, serve, evaluate, sweep, tune, save, report, reproduce, cache,
+    demo, inspect, advise, audit, index, search, delete, verify, serve, evaluate, sweep, tune, save, report, reproduce,
+    cache,
 )  # fmt: skip
 for module in _COMMANDS:
     command = getattr(module, module.__name__.rpartition(".")[2])

@@ -42,6 +42,7 @@ class Encoder:
         unit: whether vectors get length 1; by default where the model compares by cosine.
         check_finite: refuse vectors with NaN or infinity; False where the caller does, and can name the texts.
         grows: whether batches on a GPU grow as long as that is faster; vectors then differ by rounding from run to run.
+        counted: is told how many tokens texts have before anything is cut off, special tokens and prompt included.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Encoder:
         unit: bool | None = None,
         check_finite: bool = True,
         grows: bool = False,
+        counted: Callable[[Sequence[int]], None] | None = None,
     ) -> None:
         for name, value in (("batch_tokens", batch_tokens), ("batch_size", batch_size)):
             if value is not None and value < 1:
@@ -67,6 +69,7 @@ class Encoder:
         self.check_finite = check_finite
         self.max_tokens: int = model.max_seq_length or 2**31
         self.busy_seconds = 0.0  # of the device
+        self._counted = counted
 
     @property
     def batch_tokens(self) -> int:
@@ -112,7 +115,7 @@ class Encoder:
         features = self.features() if pool is None and len(texts) > 1 else None
         if features is None:
             return self._checked(self._through_model(texts, tokens, bar, attempt, pool))
-        windows = (features.tokenize(window).ids for window in list_windows(texts, on_gpu=self._on_gpu))
+        windows = (self._ids(features, window) for window in list_windows(texts, on_gpu=self._on_gpu))
         arrays = list(self._run(features, windows, bar, attempt))
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
@@ -127,13 +130,19 @@ class Encoder:
         features = self.features()
         if features is not None:
             found: TextFeatures = features
-            ids = (own.ids if isinstance(own, TokenizedTexts) else found.tokenize(own).ids for own in windows)
+            ids = (self._ids(found, window) for window in windows)
             yield from self._run(found, ids, bar, nullcontext)
             return
         for window in windows:
             if isinstance(window, TokenizedTexts):
                 raise RuntimeError("The model was changed since these texts were tokenized.")
             yield self.encode(window, bar=bar)
+
+    def _ids(self, features: TextFeatures, window: list[str] | TokenizedTexts) -> list[Ids]:
+        tokenized = window if isinstance(window, TokenizedTexts) else features.tokenize(window)
+        if self._counted is not None:
+            self._counted(tokenized.counts)
+        return tokenized.ids
 
     def _run(
         self, features: TextFeatures, windows: Iterable[Sequence[Ids]], bar: ProgressBar | None, attempt: Attempt
@@ -165,7 +174,10 @@ class Encoder:
     ) -> NDArray[np.float32]:
         """What the model's own `encode_document` or `encode_query` gives."""
         if tokens is None:
-            tokens = self.count_tokens(texts) if len(texts) > 1 else [1] * len(texts)  # one is a batch, however long
+            needed = len(texts) > 1 or self._counted is not None  # one is a batch, however long
+            tokens = self.count_tokens(texts) if needed else [1] * len(texts)
+        if self._counted is not None:
+            self._counted(tokens)
         lengths = [min(count, self.max_tokens) for count in tokens]
         own = OwnEncode(self.model, self.role, self.prompt, self.unit, self.budget, attempt, pool)
         vectors = np.empty((0, 0), dtype=np.float32)
