@@ -74,22 +74,38 @@ def demo() -> str:
 
 
 def paper() -> str:
+    return table(["bge-m3", *POSITIONS, "HM", "PSI"], paper_rows())
+
+
+def paper_rows() -> list[list[str]]:
     """The paper's figures for bge-m3 on FineWeb-PosQ: plain and with the default setting."""
-    default = Calibration().to_dict()
     path = ROOT / "src" / "evenspan" / "evaluation" / "paper" / "fineweb_posq.json"
     rows = [row for row in json.loads(path.read_text("utf-8")) if row["model"] == "bge-m3-dense"]
-    chosen = {"plain": next(row for row in rows if row["method"] == "none")}
-    chosen["soft, λ = 0.5 (the default)"] = next(
+    default = Calibration().to_dict()
+    (plain,) = [row for row in rows if row["method"] == "none"]
+    (calibrated,) = [
         row
         for row in rows
         if row["method"] == default["variant"]
-        and all(row.get(name) == default[name] for name in ("strength", "layers", "basket_size"))
-    )
-    figures = [
-        [name, *(f"{row[key]:.1f}" for key in ("begin", "mid", "end", "HM")), f"{row['PSI']:.3f}"]
-        for name, row in chosen.items()
+        and all(row[name] == default[name] for name in ("strength", "layers", "basket_size"))
     ]
-    return table(["bge-m3", *POSITIONS, "HM", "PSI"], figures)
+    return [
+        [name, *(f"{row[key]:.1f}" for key in ("begin", "mid", "end", "HM")), f"{row['PSI']:.3f}"]
+        for name, row in {"plain": plain, setting_name(str(Calibration())): calibrated}.items()
+    ]
+
+
+def summary() -> str:
+    """Plain and with the default setting: the paper's figures and the miniatures'."""
+    rows = [["bge-m3, FineWeb-PosQ (as printed in the paper)", *row] for row in paper_rows()]
+    names = {"cls": "first-token miniature", "last": "last-token miniature", "mean": "mean-pooled miniature"}
+    for kind, name in names.items():
+        found = swept(kind)
+        for setting in ("none", str(Calibration())):
+            *groups, _, harmonic_mean, psi = found[setting]
+            figures = [f"{100 * value:.1f}" for value in (*groups, harmonic_mean)]
+            rows.append([f"{name}, new Wikipedia articles", setting_name(setting), *figures, f"{psi:.3f}"])
+    return table(["model, data", "setting", *POSITIONS, "HM", "PSI"], rows, left=2)
 
 
 def encoding() -> str:
@@ -140,6 +156,8 @@ def indexing() -> str:
 
 def compared(name: str) -> str:
     """A comparison that `evenspan evaluate` wrote: methods by position, with stars and what a document costs."""
+    if not (RESULTS / "tables" / f"{name}.json").exists():
+        return f"No result of this version yet: `make results` makes `benchmarks/results/tables/{name}.json`.\n"
     rows = sorted(result(name)["comparison"]["rows"], key=kind_of_method)
     columns = [f"nDCG@10 {position}" for position in POSITIONS] + ["nDCG@10", "HM", "PSI", "PSI floor"]
 
@@ -200,6 +218,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "drcd": lambda: compared("drcd"),
     "paper": paper,
+    "summary": summary,
     "encoding": encoding,
     "every-row": every_row,
     "sweeping": sweeping,

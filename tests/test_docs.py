@@ -30,7 +30,8 @@ SHOWN = {
     "audit": "Nothing is cut off",
     "report": "report.html",
     "evaluate": "none",
-    "tune": "leave it off",
+    "tune": "eave it off",
+    "advise": "evenspan index",
     "sweep": "soft,strength=0.05,layers=last,basket_size=128",
     "save": "is saved to",
     "index": "20 documents",
@@ -50,7 +51,7 @@ def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = tiny.sentence_transformer("xlm-roberta-cls", tmp_path / "base", prompts={"query": "w1 w2 "})
     model.save_pretrained("bge-m3")
-    copies.directory(tmp_path / "my-data")
+    copies.directory(tmp_path / "my-data", documents=40)
     copies.fineweb_posq(tmp_path / "fineweb")
     indexes.write_jsonl(tmp_path / "corpus.jsonl", indexes.rows(20))
     (tmp_path / "passages.txt").write_text("w1 w2 w3\nw4 w5\n", encoding="utf-8")
@@ -67,11 +68,12 @@ def names() -> dict[str, object]:
     from evenspan import Calibration
 
     passages, model = [tiny.text(200), tiny.text(20)], evenspan.load("bge-m3")
+    texts = [" ".join(f"W{tiny.text(8, seed=30 * number + place)}." for place in range(30)) for number in range(40)]
     inputs = AutoTokenizer.from_pretrained("bge-m3")(passages, padding=True, truncation=True, return_tensors="pt")
     return {
         "Calibration": Calibration, "auto_model": AutoModel.from_pretrained("bge-m3"), "evenspan": evenspan, "inputs": inputs,
         "itertools": itertools, "model": model, "passages": passages, "questions": [tiny.text(5)], "store": [].append,
-        "stored": 1, "texts": passages,
+        "stored": 1, "texts": texts,
     }  # fmt: skip
 
 
