@@ -162,7 +162,8 @@ def _markdown(cells: list[Cell], repetitions: int, resamples: int) -> str:
         cells_of_row += [stars, f"{100 * cell.used:.1f}" if cell.starred else "–"]
         lines.append(f"| {' | '.join(cells_of_row)} |")
     title = f"Coverage of 95 % intervals in %, {repetitions} simulated benchmarks in each row, {resamples} resamples"
-    return "\n".join([f"# {title}", "", "`python benchmarks/coverage.py`", "", *lines, ""])
+    command = f"`python benchmarks/coverage.py --repetitions {repetitions} --resamples {resamples}`"
+    return "\n".join([f"# {title}", "", command, "", *lines, ""])
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from dataclasses import replace
 
@@ -222,6 +223,20 @@ def test_intervals_agree_with_a_slow_bootstrap_over_documents() -> None:
     low, high = fast.interval(harmonic_mean)
     width = np.subtract(*np.quantile(slow, (0.975, 0.025)))
     assert width < high - low < 1.2 * width, "a little wider, as documents are few"
+
+
+def test_the_committed_simulation_holds_what_the_documentation_says() -> None:
+    found = json.loads((ROOT / "benchmarks" / "results" / "coverage.json").read_text(encoding="utf-8"))
+    assert found["repetitions"] >= 1000
+    cells = [coverage.Cell(**cell) for cell in found["cells"]]
+    kinds = {(cell.queries, cell.groups, cell.bias) for cell in cells}
+    assert kinds == {(*kind, bias) for kind in coverage.DOCUMENTS for bias in (0.0, 1.0)}
+    for cell in cells:
+        for name in ("ndcg", "harmonic_mean", "ndcg_difference", "harmonic_mean_difference"):
+            assert 0.93 <= cell.covered[name] <= 0.97, (cell, name)
+        assert min(cell.covered["psi"], cell.covered["psi_difference"]) >= 0.93
+        assert max(cell.starred.values(), default=0) <= 0.06
+        assert cell.used <= 0.06
 
 
 @pytest.mark.parametrize("queries", [1, 5])
