@@ -26,7 +26,7 @@ test-thorough: $(INSTALLED)  ## the paper's full randomised check, 25,920 cases
 test-real: $(INSTALLED)  ## a real model on real data, where they lie beside the project
 	$(BIN)/python -m pytest -m real
 
-test-browser: $(INSTALLED)  ## the report in headless Chromium, where there is one
+test-browser: $(INSTALLED)  ## the report and the server's page in headless Chromium, where there is one
 	$(BIN)/python -m pytest -m browser
 
 test-cluster: $(INSTALLED)  ## indexing on a Ray cluster that loses workers and nodes
@@ -44,11 +44,13 @@ test-oldest:  ## the tests with the oldest versions of everything that pyproject
 test-wheel: $(INSTALLED)  ## the wheel, installed with each extra into an environment of its own: EXTRAS="base eval" for some
 	$(BIN)/python .ci/wheel.py $(EXTRAS)
 
-FRAMEWORKS = langchain-huggingface llama-index-embeddings-huggingface sentence-transformers-haystack chromadb qdrant-client
-test-frameworks:  ## the snippets of docs/frameworks.md, in an environment with the frameworks
+FRAMEWORKS = langchain-huggingface llama-index-embeddings-huggingface sentence-transformers-haystack chromadb qdrant-client \
+	langchain-openai llama-index-embeddings-openai-like haystack-ai
+test-frameworks:  ## the snippets for frameworks, and a server on Ray, in an environment with them
 	test -d .venv-frameworks || $(PYTHON) -m venv .venv-frameworks
-	.venv-frameworks/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' $(FRAMEWORKS)
-	.venv-frameworks/bin/python -m pytest tests/test_frameworks.py
+	.venv-frameworks/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,serve-ray]' $(FRAMEWORKS)
+	.venv-frameworks/bin/python -m pytest tests/test_frameworks.py tests/serving/test_snippets.py
+	.venv-frameworks/bin/python -m pytest -m cluster tests/serving/test_cluster.py
 
 coverage: $(INSTALLED)  ## which lines the tests reach, in htmlcov/
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-report=html

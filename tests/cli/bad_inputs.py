@@ -19,6 +19,7 @@ COMMANDS = {
     "CACHE": "cache",
     "DELETE": "delete @/index --id d1",
     "VERIFY": "verify @/index",
+    "SERVE": "serve @/model --port 0",
 }
 
 HUGE = "9" * 20
@@ -39,10 +40,12 @@ WHOLE = [
     ("TUNE", "--limit", 1), ("TUNE", "--batch-size", 1), ("TUNE", "--seed", 0), ("TUNE", "--resamples", 0),
     ("REPRODUCE", "--batch-size", 1), ("REPRODUCE", "--seed", 0), ("REPRODUCE", "--resamples", 0),
     ("CACHE", "--older-than", 0),
+    ("SERVE", "--max-texts", 1), ("SERVE", "--max-bytes", 1000), ("SERVE", "--queue-tokens", 1), ("SERVE", "--batch-tokens", 1),
+    ("serve @/model", "--port", 0),
 ]  # fmt: skip
 # Options that take a number between 0 and 1.
 SHARES = [("INDEX", "--max-rejects"), ("EVALUATE", "--segment-threshold"), ("TUNE", "--development")]
-CALIBRATED = ["DEMO", "INSPECT", "AUDIT", "INDEX", "EVALUATE", "SAVE"]
+CALIBRATED = ["DEMO", "INSPECT", "AUDIT", "INDEX", "EVALUATE", "SAVE", "SERVE"]
 
 CASES: list[tuple[object, ...]] = [
     *[
@@ -455,4 +458,26 @@ CASES: list[tuple[object, ...]] = [
             "model_broken_st_config", "calibrated_broken", "calibrated_unknown", "calibrated_empty",
         )
     ],
+    # A server
+    ("serve", 2, "Missing argument 'MODEL'"),
+    ("serve ./nowhere --port 0", 2, "There is no model folder './nowhere'"),
+    ("serve @/model_garbage_config --port 0", 2, "model_garbage_config"),
+    ("serve @/model --port 65536", 2, "--port must be a whole number between 0 and 65,535"),
+    ("SERVE --host 0.0.0.0", 2, "--host 0.0.0.0 would be open to other machines: set EVENSPAN_API_KEY"),
+    ("SERVE --host ::", 2, "would be open to other machines"),
+    ("SERVE --host 192.0.2.1 --no-auth", 2, "Cannot listen at 192.0.2.1"),
+    ("SERVE --host no.such.host.invalid --no-auth", 2, "Cannot listen at no.such.host.invalid"),
+    ("SERVE --host ''", 2, "--host is empty"),
+    ("SERVE --default-input-type passage", 2, "--default-input-type must be query or document, not 'passage'"),
+    ("SERVE --cors-origin example.com", 2, "--cors-origin: write it as https://example.com"),
+    ("SERVE --cors-origin https://example.com/page", 2, "without a path"),
+    ("SERVE --patience 0", 2, "--patience must be a number between 0.1 and 3,600"),
+    ("SERVE --engine spark", 2, "--engine must be local or ray, not 'spark'"),
+    ("SERVE --replicas 2", 2, "--replicas and --address are for --engine ray"),
+    ("SERVE --address auto", 2, "--replicas and --address are for --engine ray"),
+    ("SERVE --engine ray --replicas 0", 2, "--replicas: the least must be at least 1"),
+    ("SERVE --engine ray --replicas 4-2", 2, "the most no less"),
+    ("SERVE --engine ray --replicas many", 2, "--replicas: write 4 or 1-4, not 'many'"),
+    ("SERVE --device warp", 2, "--device warp: PyTorch cannot compute there"),
+    ("SERVE --calibration soft,layers=9", 2, "layers"),
 ]  # fmt: skip

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import cohere
@@ -81,13 +79,6 @@ def test_the_cohere_package(server, expected) -> None:
         assert answer.meta.billed_units.input_tokens > 300
     with pytest.raises(cohere.BadRequestError):
         client.embed(model="tiny-model", texts=TEXTS, input_type="clustering", embedding_types=["float"])
-
-
-def test_curl(server, expected) -> None:
-    body = json.dumps({"model": "tiny-model:document", "input": TEXTS})
-    command = ["curl", "--silent", f"{server.url}/v1/embeddings", "--json", body]
-    answer = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
-    close([one["embedding"] for one in answer["data"]], expected["document"])
 
 
 def test_many_clients_at_once_get_their_own(server, model) -> None:

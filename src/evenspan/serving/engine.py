@@ -66,8 +66,9 @@ class Engine:
         metrics.waiting.set_function(lambda: self.batcher.waiting_tokens)
 
     def start(self) -> None:
-        """Load the model; returns when it can be used."""
-        self._thread.start()
+        """Load the model, unless that was done; returns when it can be used."""
+        if self._thread.ident is None:
+            self._thread.start()
         self._ready.wait()
         if self._error is not None:
             raise self._error

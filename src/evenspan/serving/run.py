@@ -29,8 +29,10 @@ def listen(host: str, port: int) -> socket.socket:
 def run(settings: ServerSettings, listener: socket.socket, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or Ctrl-C; `ready` is told the address once requests are answered."""
     host, port = listener.getsockname()[:2]
+    app = create_app(settings)
+    app.engine.start()  # here, so that a model that cannot be loaded is an error like any other
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         http=_protocol(settings.patience),
         ws="none",
         lifespan="on",
