@@ -77,7 +77,7 @@ benchmark: $(INSTALLED)  ## what calibration, search and scoring cost on this ma
 	$(BIN)/python benchmarks/scoring.py
 
 docs: $(INSTALLED)  ## the site, in site/: a warning or a broken link fails
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
+	$(BIN)/python -m sphinx -E -W --keep-going -q -b html docs site
 
 links: $(INSTALLED)  ## the links of the site to other sites: needs the network
 	$(BIN)/python -m sphinx -W --keep-going -q -b linkcheck docs site/.links

@@ -34,7 +34,9 @@ COMMANDS = {
     ],
     "eval": [
         "evenspan evaluate model --benchmark my-data --baseline bm25 --baseline segment-average --segment-embedder self",
+        "evenspan tune model --texts corpus.jsonl",
     ],
+    "serve": ["evenspan serve --help", "python -c 'import fastapi, uvicorn, evenspan.serving'"],
     "report": [
         "evenspan audit model --texts corpus.jsonl --output audit",
         "evenspan sweep model --benchmark my-data --grid even --output sweep",

@@ -20,7 +20,11 @@ PAGES = {path.name: path for path in (ROOT / "README.md", *sorted(DOCS.glob("*.m
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 # Pages whose blocks are run by tests that look at what they do.
-ELSEWHERE = {"frameworks.md": "test_frameworks.py", "mteb.md": "integrations/test_mteb.py"}
+ELSEWHERE = {
+    "frameworks.md": "test_frameworks.py",
+    "mteb.md": "integrations/test_mteb.py",
+    "serving.md": "serving/test_snippets.py",
+}
 # Lines that need more than one machine or a server; `indexing/` tests what they do.
 NOT_HERE = re.compile(r"postgresql://|--engine ray|^evenspan demo")
 # What the hub has is given as a local copy.
