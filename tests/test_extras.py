@@ -7,6 +7,7 @@ from helpers import copies
 from sentence_transformers import SentenceTransformer
 
 from evenspan import errors, sweeps
+from evenspan.cli import main
 from evenspan.demonstration import demonstrate
 from evenspan.errors import MissingExtraError
 from evenspan.evaluation import evaluate, load_benchmark
@@ -57,3 +58,10 @@ def test_the_demo_names_its_own_extra(monkeypatch) -> None:
     without(monkeypatch, "ir_measures")
     with pytest.raises(MissingExtraError, match=r"The demo needs ir_measures: pip install 'evenspan\[demo\]'"):
         demonstrate(progress=False)
+
+
+@pytest.mark.parametrize("module", ["fastapi", "uvicorn", "orjson", "prometheus_client"])
+def test_a_server_names_its_extra(module, monkeypatch, capsys) -> None:
+    without(monkeypatch, module)
+    assert main(["serve", "nowhere"]) == 2
+    assert f"A server needs {module}: pip install 'evenspan[serve]'" in capsys.readouterr().err

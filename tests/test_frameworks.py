@@ -7,7 +7,7 @@ import shlex
 
 import numpy as np
 import pytest
-from helpers import indexes, tiny
+from helpers import tiny
 from helpers.paths import DOCS
 from sentence_transformers import SentenceTransformer
 
@@ -53,12 +53,3 @@ def test_framework(name, tmp_path, monkeypatch) -> None:
 
 def test_every_snippet_is_tested() -> None:
     assert {name for name, section in SECTIONS.items() if "```python" in section} == set(PACKAGES)
-
-
-def test_the_page_on_indexing(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    page = (DOCS / "indexing.md").read_text("utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    indexes.write_jsonl(tmp_path / "corpus.jsonl", indexes.rows(60))
-    exec(compile(code.replace("BAAI/bge-m3", indexes.saved_model(tmp_path)), "indexing.md", "exec"), {})
-    assert "added      60" in capsys.readouterr().out

@@ -1,16 +1,30 @@
-"""The notebook of the first steps."""
+"""The notebooks run from top to bottom, and are committed with their output."""
 
 from __future__ import annotations
 
+import re
+
 import nbformat
+import pytest
 from helpers.paths import ROOT
 from nbclient import NotebookClient
 
-NOTEBOOK = ROOT / "examples" / "first_steps.ipynb"
+EXAMPLES = ROOT / "examples"
+NOTEBOOKS = sorted(path.name for path in EXAMPLES.glob("*.ipynb"))
 
 
-def test_notebook(tmp_path) -> None:
-    """Runs from top to bottom, and is committed with its output."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebook(name, tmp_path) -> None:
+    """With smaller benchmarks than those whose output is committed: this is about the code."""
+    notebook = nbformat.read(EXAMPLES / name, as_version=4)
     assert any(cell.get("outputs") for cell in notebook.cells if cell.cell_type == "code")
+    for cell in notebook.cells:
+        cell.source = re.sub(r"documents=\d+, tokens=600", "documents=10, tokens=300", cell.source)
     NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+
+def test_all_are_listed() -> None:
+    assert re.findall(r"\((\w+\.ipynb)\)", (EXAMPLES / "README.md").read_text("utf-8")) == [
+        "first_steps.ipynb", "your_corpus.ipynb", "chunks.ipynb", "add_a_variant.ipynb",
+    ]  # fmt: skip
+    assert len(NOTEBOOKS) == 4

@@ -9,6 +9,7 @@ from evenspan.calibration import Calibration
 from evenspan.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
+    from evenspan.advising import advise
     from evenspan.auditing.audit_result import Audit
     from evenspan.auditing.auditing import audit
     from evenspan.encoding.documents import encode_documents
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         miniature,
         restore,
     )
+    from evenspan.sweeps import tune
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "Calibration",
     "Inspection",
     "UnsupportedModelError",
+    "advise",
     "audit",
     "calibrate",
     "calibrated",
@@ -42,10 +45,12 @@ __all__ = [
     "miniature",
     "open_index",
     "restore",
+    "tune",
 ]
 
 # What needs torch and sentence-transformers is imported when it is first used: `evenspan --help` stays instant.
 _HOME = {
+    "advise": "advising",
     "Audit": "auditing.audit_result",
     "audit": "auditing.auditing",
     "encode_documents": "encoding.documents",
@@ -59,6 +64,7 @@ _HOME = {
     "calibrated": "models",
     "calibration_of": "models",
     "restore": "models",
+    "tune": "sweeps",
 }
 
 

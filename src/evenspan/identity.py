@@ -58,10 +58,14 @@ class ModelIdentity:
         return {_IN_SETTINGS.get(name, name): value for name, value in asdict(self).items()}
 
 
-def weights_digest(model: SentenceTransformer) -> str:
-    """A digest of a model's weights: two models never share vectors, whatever they are called."""
+def weights_digest(model: SentenceTransformer, dtype: torch.dtype | None = None) -> str:
+    """A digest of a model's weights: two models never share vectors, whatever they are called.
+
+    With `dtype`, of what the weights are once the model was moved to it.
+    """
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, stored in sorted(model.state_dict().items()):
+        tensor = stored.to(dtype) if dtype is not None and stored.is_floating_point() else stored
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -17,6 +17,9 @@ COMMANDS = {
     "REPORT": "report @/corpus.jsonl",
     "REPRODUCE": "reproduce fineweb-posq --model @/model --no-cache",
     "CACHE": "cache",
+    "DELETE": "delete @/index --id d1",
+    "VERIFY": "verify @/index",
+    "SERVE": "serve @/model --port 0",
 }
 
 HUGE = "9" * 20
@@ -28,6 +31,7 @@ WHOLE = [
     ("AUDIT", "--sample", 1), ("AUDIT", "--segments", 2), ("AUDIT", "--versions", 1), ("AUDIT", "--batch-size", 1),
     ("AUDIT", "--seed", 0),
     ("INDEX", "--batch-tokens", 1), ("INDEX", "--shard-documents", 1), ("INDEX", "--shard-tokens", 1),
+    ("INDEX", "--chunk-tokens", 16), ("INDEX --chunk-tokens 32", "--overlap", 0),
     ("INDEX", "--max-chars", 1), ("INDEX --engine ray", "--workers", 1),
     ("SEARCH", "-k", 1),
     ("EVALUATE", "--window", 1), ("EVALUATE", "--cut", 1), ("EVALUATE", "--limit", 1), ("EVALUATE", "--batch-size", 1),
@@ -36,10 +40,12 @@ WHOLE = [
     ("TUNE", "--limit", 1), ("TUNE", "--batch-size", 1), ("TUNE", "--seed", 0), ("TUNE", "--resamples", 0),
     ("REPRODUCE", "--batch-size", 1), ("REPRODUCE", "--seed", 0), ("REPRODUCE", "--resamples", 0),
     ("CACHE", "--older-than", 0),
+    ("SERVE", "--max-texts", 1), ("SERVE", "--max-bytes", 1000), ("SERVE", "--queue-tokens", 1), ("SERVE", "--batch-tokens", 1),
+    ("serve @/model", "--port", 0),
 ]  # fmt: skip
 # Options that take a number between 0 and 1.
 SHARES = [("INDEX", "--max-rejects"), ("EVALUATE", "--segment-threshold"), ("TUNE", "--development")]
-CALIBRATED = ["DEMO", "INSPECT", "AUDIT", "INDEX", "EVALUATE", "SAVE"]
+CALIBRATED = ["DEMO", "INSPECT", "AUDIT", "INDEX", "EVALUATE", "SAVE", "SERVE"]
 
 CASES: list[tuple[object, ...]] = [
     *[
@@ -86,9 +92,28 @@ CASES: list[tuple[object, ...]] = [
     ("index @/model @/corpus.jsonl", 2, "Missing argument 'STORE'"),
     ("search", 2, "Missing argument 'STORE'"),
     ("search @/index", 2, "Missing argument 'QUESTION'"),
-    ("evaluate @/model", 2, "Missing option '--benchmark'"),
-    ("sweep @/model", 2, "Missing option '--benchmark'"),
-    ("tune @/model", 2, "Missing option '--benchmark'"),
+    *[
+        (f"{command} @/model{given}", 2, part)
+        for command in ("evaluate", "sweep", "tune")
+        for given, part in (
+            ("", "--benchmark and --texts: name one of them"),
+            (" --benchmark @/beir --texts @/corpus.jsonl", "--benchmark and --texts exclude each other"),
+            (" --benchmark @/beir --sample 5", "--sample is for --texts"),
+            (" --texts nowhere --no-cache", "There is no file or folder 'nowhere'"),
+            (" --texts @/no_text.jsonl --no-cache", "has no field 'text': choose with --field"),
+            (" --texts @/corpus.jsonl --option left_out=1.5 --no-cache", "left_out must be at least 0 and less than 1"),
+            (" --texts @/corpus.jsonl --option sentences=2 --no-cache", "sentences must be at least 3"),
+        )
+    ],
+    *[
+        (f"{command} --calibration {file}", 2, part)
+        for command in CALIBRATED
+        for file, part in (
+            ("nowhere.json", "there is no file nowhere.json"),
+            ("@/object.json", "is no answer that `evenspan tune`"),
+            ("@/deep.json", "is no answer that `evenspan tune`"),
+        )
+    ],
     ("report", 2, "Missing argument"),
     ("reproduce", 2, "Missing argument 'TABLE'"),
     ("reproduce posir", 2, "Missing option '--model'"),
@@ -244,7 +269,26 @@ CASES: list[tuple[object, ...]] = [
     ("index @/model @/corpus.jsonl redis://localhost", 2, "There is no store for redis://"),
     ("index @/model @/corpus.jsonl https://user:secret@host/x", 2, "There is no store for https://"),
     ("index @/model @/corpus.jsonl postgresql://127.0.0.1:1/none", 2, "127.0.0.1"),
+    ("index @/model @/corpus.jsonl postgresql:/localhost/x", 2, "This is no address of a PostgreSQL"),
+    ("index @/model @/corpus.jsonl 'host=localhost password=secret'", 2, "This is no address of a PostgreSQL"),
+    ("index @/model @/corpus.jsonl postgresql://u:sec@ret@localhost/x", 2, "This is no address of a PostgreSQL"),
     ("search nowhere w1", 2, "There is no index in"),
+    ("delete @/index", 2, "either by their ids or by a filter"),
+    ("delete @/index --id d1 --where 'year = 1'", 2, "either by their ids or by a filter"),
+    ("delete @/index --where 'nothing = 1'", 2, "there is no column 'nothing'"),
+    ("delete nowhere --id d1", 2, "There is no index in"),
+    ("delete @/index --id ''", 2, "is empty"),
+    ("delete @/index_garbage --id d1", 2, "index_garbage"),
+    ("delete", 2, "Missing argument 'STORE'"),
+    ("delete '' --id d1", 2, "STORE is empty"),
+    ("verify nowhere", 2, "There is no index in"),
+    ("verify", 2, "Missing argument 'STORE'"),
+    ("verify ''", 2, "STORE is empty"),
+    ("verify @/index_garbage", 2, "index_garbage"),
+    ("verify @/index_empty", 2, "index_empty"),
+    ("verify @/folder", 2, "There is no index in"),
+    ("verify redis://u:secret@x", 2, "There is no store for redis://"),
+    ("verify @/index --table x", 2, "--table is for PostgreSQL"),
     ("search @/folder w1", 2, "There is no index in"),
     ("search @/corpus.jsonl w1", 2, "corpus.jsonl"),
     ("search parquet:nowhere w1", 2, "There is no index in"),
@@ -253,6 +297,18 @@ CASES: list[tuple[object, ...]] = [
     ("search @/index_garbage w1", 2, "index_garbage"),
     ("search @/index_empty w1", 2, "index_empty"),
     ("search @/index_cut w1", 2, "index_cut"),
+    ("INDEX --chunk-tokens 100000", 2, "--chunk-tokens must lie between 16 and"),
+    ("INDEX --overlap 8", 2, "overlap=8 is for chunks: say how long they are with --chunk-tokens"),
+    ("INDEX --chunk-tokens 32 --overlap 32", 2, "--overlap must be at least 0 and less than the 32 tokens of a chunk, not 32"),
+    ("INDEX --full-text --no-text", 2, "cannot be had where texts are not kept"),
+    ("INDEX --store-options hsnw", 2, "index must be one of auto"),
+    ("INDEX --store-options m", 2, "index must be one of auto"),
+    ("INDEX --store-options hnsw,m=1", 2, "m must be a whole number from 2 to 100, not 1"),
+    ("INDEX --store-options hnsw,m", 2, "Cannot read 'm' in the options 'hnsw,m'"),
+    ("INDEX --store-options ivf-flat,m=8", 2, "m is no option of the index 'ivf-flat'"),
+    ("INDEX --store-options ''", 2, "--store-options is empty"),
+    ("INDEX --dry-run --engine ray", 2, "A dry run times this machine: leave out --engine ray"),
+    ("SEARCH --hybrid", 2, "has no full-text index: index the documents with --full-text"),
     ("SEARCH --where '1=1'", 2, "Cannot read the filter"),
     ("SEARCH --where 'year >'", 2, "filter"),
     ("SEARCH --where 'colour = 1'", 2, "colour"),
@@ -404,4 +460,26 @@ CASES: list[tuple[object, ...]] = [
             "model_broken_st_config", "calibrated_broken", "calibrated_unknown", "calibrated_empty",
         )
     ],
+    # A server
+    ("serve", 2, "Missing argument 'MODEL'"),
+    ("serve ./nowhere --port 0", 2, "There is no model folder './nowhere'"),
+    ("serve @/model_garbage_config --port 0", 2, "model_garbage_config"),
+    ("serve @/model --port 65536", 2, "--port must be a whole number between 0 and 65,535"),
+    ("SERVE --host 0.0.0.0", 2, "--host 0.0.0.0 would be open to other machines: set EVENSPAN_API_KEY"),
+    ("SERVE --host ::", 2, "would be open to other machines"),
+    ("SERVE --host 192.0.2.1 --no-auth", 2, "Cannot listen at 192.0.2.1"),
+    ("SERVE --host no.such.host.invalid --no-auth", 2, "Cannot listen at no.such.host.invalid"),
+    ("SERVE --host ''", 2, "--host is empty"),
+    ("SERVE --default-input-type passage", 2, "--default-input-type must be query or document, not 'passage'"),
+    ("SERVE --cors-origin example.com", 2, "--cors-origin: write it as https://example.com"),
+    ("SERVE --cors-origin https://example.com/page", 2, "without a path"),
+    ("SERVE --patience 0", 2, "--patience must be a number between 0.1 and 3,600"),
+    ("SERVE --engine spark", 2, "--engine must be local or ray, not 'spark'"),
+    ("SERVE --replicas 2", 2, "--replicas and --address are for --engine ray"),
+    ("SERVE --address auto", 2, "--replicas and --address are for --engine ray"),
+    ("SERVE --engine ray --replicas 0", 2, "--replicas: the least must be at least 1"),
+    ("SERVE --engine ray --replicas 4-2", 2, "the most no less"),
+    ("SERVE --engine ray --replicas many", 2, "--replicas: write 4 or 1-4, not 'many'"),
+    ("SERVE --device warp", 2, "--device warp: PyTorch cannot compute there"),
+    ("SERVE --calibration soft,layers=9", 2, "layers"),
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from evenspan.cli import main
 
 COMMANDS = (
     "demo", "inspect", "audit", "index", "search", "evaluate", "sweep", "tune", "save", "report", "reproduce",
-    "cache",
+    "cache", "delete", "verify",
 )  # fmt: skip
 HEAVY = (
     "torch",
@@ -123,6 +123,8 @@ def test_json_is_all_there_is(command, materials, tmp_path, capsys, monkeypatch)
         "report": (["audit"], "page"),
         "reproduce": (["fineweb-posq", "--model", model, "--paper-model", "bge-m3-dense", *copy], "rows"),
         "cache": ([], "entries"),
+        "delete": (["there", "--id", "d1"], "removed"),
+        "verify": (["there"], "problems"),
     }[command]
     assert main([command, *line, "--json", "--quiet"]) == 0
     printed = capsys.readouterr()

@@ -10,6 +10,7 @@ from helpers import calls, copies, tiny
 
 import evenspan
 from evenspan import Calibration
+from evenspan.corpus.chunks import token_places
 from evenspan.encoding import Encoder
 from evenspan.evaluation import compare, evaluate, load_benchmark
 from evenspan.evaluation.methods import (
@@ -23,7 +24,6 @@ from evenspan.evaluation.methods import (
     baseline,
     words,
 )
-from evenspan.evaluation.methods.chunking import token_places
 from evenspan.formatting import method_name
 from evenspan.models.reading import windows
 
@@ -128,12 +128,12 @@ def test_chunks_overlap_and_end_with_sentences(cls_model) -> None:
     pieces = ChunksMax(12, cut="sentences").chunks(cls_model, SENTENCES)
     assert "".join(pieces) == SENTENCES
     for piece in pieces:
-        assert 0 < len(token_places(cls_model, piece)) <= 12
+        assert 0 < len(token_places(cls_model.tokenizer, [piece])[0]) <= 12
     assert pieces[0].rstrip()[-1] in ".!?"
     short = " ".join(f"w{number} w{number + 1}!" for number in range(20))
     for method, text in ((ChunksMax(10, overlap=4), SENTENCES), (ChunksMax(12, overlap=6, cut="sentences"), short)):
-        count, parts = len(token_places(cls_model, text)), method.chunks(cls_model, text)
-        sizes = [len(token_places(cls_model, part)) for part in parts]
+        count, parts = len(token_places(cls_model.tokenizer, [text])[0]), method.chunks(cls_model, text)
+        sizes = [len(token_places(cls_model.tokenizer, [part])[0]) for part in parts]
         assert max(sizes) <= method.window
         assert sum(sizes) > count, "some tokens are in two chunks"
         assert text.startswith(parts[0])
@@ -229,7 +229,11 @@ def test_unknown_baselines(cls_model, benchmark) -> None:
         ("segment-average", {"threshold": 5}, "threshold must be greater than 0 and less than 1, not 5"),
         ("segment-average", {"threshold": 0.0}, "threshold must be greater than 0"),
         ("segment-average", {"chunk_size": 0}, "chunk_size must be at least 1, not 0"),
-        ("chunks-max", {"window": 8, "overlap": 8}, "overlap must be at least 0 and less than the window of 8, not 8"),
+        (
+            "chunks-max",
+            {"window": 8, "overlap": 8},
+            "overlap must be at least 0 and less than the 8 tokens of a chunk, not 8",
+        ),
         ("chunks-max", {"cut": "words"}, "cut must be tokens or sentences, not 'words'"),
         ("late-chunking", {"cut": "sentences"}, "cut after tokens"),
         ("hybrid", {"k": 0}, "k must be at least 1, not 0"),

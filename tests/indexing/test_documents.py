@@ -117,7 +117,11 @@ def test_texts_can_be_left_out(index, store, model) -> None:
 def test_tokens_and_truncation_are_counted(index) -> None:
     summary = index([{"id": "short", "text": "w1 w2"}, {"id": "long", "text": tiny.text(400)}])
     assert (summary.tokens, summary.truncated) == (4 + 256, 1)
-    assert "260 (1 documents truncated)" in str(summary)
+    assert str(summary).startswith("1 of 2 documents (50 %) are longer than the 256 tokens that the model reads: ")
+    assert "of the text is never read; chunks would be (--chunk-tokens)." in str(summary).splitlines()[0]
+    assert index([{"id": "short", "text": "w1 w2 w3"}]).truncation == (
+        "Nothing is cut off: every document fits into the 256 tokens that the model reads."
+    )
     assert json.loads(summary.to_json())["tokens"] == 260
 
 

@@ -24,8 +24,10 @@ def test_a_killed_worker_and_an_index_equal_to_that_of_one_process(tmp_path) -> 
     """The driver gets the last rows when the workers are dead: on no machine is it done before."""
     model, corpus = indexes.saved_model(tmp_path), write_jsonl(tmp_path / "corpus.jsonl", rows(1200))
     undisturbed, store = f"parquet:{tmp_path / 'undisturbed'}", f"parquet:{tmp_path / 'ray'}"
-    evenspan.index(model, corpus, undisturbed, shard=ShardSize(30), progress=False, device="cpu")
+    chunks = {"calibration": "none", "chunk_tokens": 24, "overlap": 8}
+    evenspan.index(model, corpus, undisturbed, shard=ShardSize(30), progress=False, device="cpu", **chunks)
     arguments = ["index", model, "-", store, "--shard-documents", "30", "--device", "cpu", "--quiet"]
+    arguments += ["--calibration", "none", "--chunk-tokens", "24", "--overlap", "8"]
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     lines = corpus.read_bytes().splitlines(keepends=True)
     with subprocess.Popen(
@@ -46,6 +48,7 @@ def test_a_killed_worker_and_an_index_equal_to_that_of_one_process(tmp_path) -> 
     assert driver.returncode == 0, errors.decode()
     assert workers
     assert content(store) == content(undisturbed)
+    assert len(content(store)) > 600, "chunks"
 
 
 def test_nobody_answers_and_nothing_new_needs_no_answer(model_folder, tmp_path) -> None:

@@ -40,7 +40,8 @@ def test_a_second_run_adds_and_replaces(index, store) -> None:
     changed[20]["year"] = 1
     del changed[21]["lang"]
     summary = index(changed)
-    assert (summary.added, summary.replaced, summary.unchanged, summary.total) == (10, 3, 37, 50)
+    assert (summary.added, summary.replaced, summary.unchanged, summary.total) == (10, 1, 37, 50)
+    assert summary.updated == 2, "metadata alone: not encoded again"
     after = content(**store)
     assert after["d3"][0] == changed[3]["text"]
     assert after["d3"][2] != before["d3"][2]

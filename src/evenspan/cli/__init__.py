@@ -13,7 +13,24 @@ from typing import Annotated, Any
 import typer
 
 from evenspan import __version__
-from evenspan.cli import audit, cache, demo, evaluate, index, inspect, report, reproduce, save, search, sweep, tune
+from evenspan.cli import (
+    advise,
+    audit,
+    cache,
+    delete,
+    demo,
+    evaluate,
+    index,
+    inspect,
+    report,
+    reproduce,
+    save,
+    search,
+    serve,
+    sweep,
+    tune,
+    verify,
+)  # fmt: skip
 from evenspan.cli.messages import is_expected, message, one_line
 from evenspan.cli.options import expanded
 from evenspan.cli.parsing import BadOptionError
@@ -23,7 +40,11 @@ _CLOSED_PIPE = 141  # as shells report programs that die of one
 
 # Plain help and no tracebacks of typer's own: rich would take longer to import than most commands need to answer.
 app = typer.Typer(name="evenspan", rich_markup_mode=None, pretty_exceptions_enable=False)
-for module in (demo, inspect, audit, index, search, evaluate, sweep, tune, save, report, reproduce, cache):
+_COMMANDS = (
+    demo, inspect, advise, audit, index, search, delete, verify, serve, evaluate, sweep, tune, save, report, reproduce,
+    cache,
+)  # fmt: skip
+for module in _COMMANDS:
     command = getattr(module, module.__name__.rpartition(".")[2])
     app.command(epilog=getattr(module, "EPILOG", None))(expanded(command))
 

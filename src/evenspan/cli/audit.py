@@ -39,7 +39,7 @@ def audit(
     into a page.
     """
     from evenspan.auditing.auditing import audit as run
-    from evenspan.auditing.sample import read_texts
+    from evenspan.corpus.texts import read_texts
     from evenspan.models.calibrating import calibration_of
     from evenspan.models.inspecting import inspect_model
 

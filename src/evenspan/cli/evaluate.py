@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,7 +44,7 @@ def evaluate(
     from evenspan.models.calibrating import calibration_of
 
     baselines.check()  # a wrong name is refused before anything is loaded
-    benchmarks = [part.load_benchmark(**({"title": True} if title else {})) for part in data.languages()]
+    benchmarks = [part.load_benchmark(encoding.seed, **({"title": True} if title else {})) for part in data.languages()]
     if sort in ("HM", "PSI") and not benchmarks[0].groups:
         raise BadOptionError(
             f"--sort {sort}: {benchmarks[0].name} has no positions. Sort by nDCG@10, vectors or bytes."
@@ -55,6 +56,7 @@ def evaluate(
     for method in chosen:  # a method that cannot be used is refused before hours of work, not after
         method.check(model, encoding.document_prompt)
     several = len(benchmarks) > 1
+    truncated = _truncations(model, benchmarks, encoding.document_prompt)
     folders = [output / benchmark.name if output and several else output for benchmark in benchmarks]
     results = [
         list(_results(model, benchmark, chosen, folder, display, options))
@@ -70,7 +72,17 @@ def evaluate(
     }
     values |= {"comparisons": [json.loads(table.to_json()) for table in tables[:-1]]} if several else {}
     markdown = [f"{table.benchmark}\n\n{table.to_markdown()}" if several else table.to_markdown() for table in tables]
-    display.show("\n\n".join(map(str, tables)), values, "\n\n".join(markdown))
+    values |= {"truncation": {name: asdict(found) for name, found in truncated.items()}}
+    first = [f"{name + ': ' if several else ''}{found}" for name, found in truncated.items() if found.cut]
+    display.show("\n\n".join([*first, *map(str, tables)]), values, "\n\n".join([*first, *markdown]))
+
+
+def _truncations(model: Any, benchmarks: list[Any], prompt: str | None) -> dict[str, Any]:
+    """What is never read of the documents of each benchmark."""
+    from evenspan.encoding import truncation
+    from evenspan.evaluation.benchmarks.texts import documents_of
+
+    return {benchmark.name: truncation(model, documents_of(benchmark), prompt) for benchmark in benchmarks}
 
 
 def _results(

@@ -1,5 +1,6 @@
 """`evenspan index`: a corpus into a vector store, resumably."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,12 +17,22 @@ EPILOG = """Examples:
 \b
 evenspan index BAAI/bge-m3 corpus.jsonl.gz my-index
 zcat dump.gz | evenspan index BAAI/bge-m3 - parquet:shards --field body
-evenspan index BAAI/bge-m3 'part-*.parquet' postgresql://localhost/mine --metadata lang,year:int"""
+evenspan index BAAI/bge-m3 'part-*.parquet' postgresql://localhost/mine --metadata lang,year:int
+evenspan index BAAI/bge-m3 corpus.jsonl my-chunks --chunk-tokens 512 --overlap 64 --full-text --dry-run"""
 
 _ADDRESS = "Address of a Ray cluster, or auto for the one on this machine (default: starts one)."
 _ID = "The field that holds the id, or @line for file and line (default: id, or _id where there is no id)."
 _REJECTS = "Where to write down the rows that are skipped, and why (default: beside the index)."
+_REPLACE = "Start the index over. The one that is there serves until the new one is whole."
+_PRUNE = "Remove documents that are gone from the source, once all of it was read."
 _METADATA = "The other fields to keep, such as lang,year:int; types are bool, int, float and str (default: all fields)."
+_CHUNKS = "Cut documents between sentences into chunks of so many tokens, at most, a vector each."
+_FULL_TEXT = "Build the store's own full-text index, for search --hybrid (LanceDB and PostgreSQL)."
+_STORE_OPTIONS = (
+    "How vectors are kept and indexed, such as 'hnsw,m=24,ef_construction=128,ef_search=200', 'ivf-pq,lists=256,probes=40' "
+    "or 'auto,vectors=float16'."
+)
+_DRY_RUN = "Write nothing: count documents, tokens, what is cut off and bytes, and estimate the time by a timed sample."
 
 
 def _fields(words: str) -> list[str]:
@@ -42,7 +53,8 @@ class IndexOptions:
     max_chars: Annotated[int, number("Skip longer texts.")] = 10_000_000
     document_prompt: options.DocumentPrompt = None
     query_prompt: options.QueryPrompt = None
-    replace: Annotated[bool, typer.Option("--replace", help="Start the index over.")] = False
+    replace: Annotated[bool, typer.Option("--replace", help=_REPLACE)] = False
+    prune: Annotated[bool, typer.Option("--prune", help=_PRUNE)] = False
     table: options.Table = None
     batch_tokens: Annotated[
         int | None,
@@ -52,6 +64,11 @@ class IndexOptions:
     address: Annotated[str | None, option(_ADDRESS, "ADDRESS")] = None
     workers: Annotated[int | None, number("Ray workers (default: one for each GPU, or for 2 CPUs).", 1, 100_000)] = None
     device: options.Device = None
+    chunk_tokens: Annotated[int | None, number(_CHUNKS, 16)] = None
+    overlap: Annotated[int, number("Tokens that a chunk has in common with the one before, at most.", 0)] = 0
+    full_text: Annotated[bool, typer.Option("--full-text", help=_FULL_TEXT)] = False
+    store_options: Annotated[str | None, option(_STORE_OPTIONS, "STRING", parsing.text)] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=_DRY_RUN)] = False
 
 
 def index(
@@ -68,10 +85,11 @@ def index(
     """Encode a corpus into LanceDB, PostgreSQL or Parquet files.
 
     Encodes the documents of a source, calibrated, into a store. If it is interrupted, the same command goes on from the last
-    committed shard. Run again later, it adds new documents and replaces changed ones.
+    committed shard. Run again later, it adds new documents and replaces changed ones; documents whose rows cannot be used any
+    more leave the index.
     """
-    if "://" not in store:
-        parsing.writable(Path(store.removeprefix("parquet:").removeprefix("lance:")), "Cannot write to")
+    if not re.match("postgres|.*(://|=)", store):  # what may hold a password is looked at later, and not repeated
+        parsing.writable(Path(re.sub("^(parquet|lance):", "", store)).expanduser(), "Cannot write to")
     ready(None if chosen.engine == "ray" else chosen.device)  # a cluster has devices of its own
     from evenspan.indexing import index as run
     from evenspan.indexing.plan import ShardSize

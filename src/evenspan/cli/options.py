@@ -1,7 +1,9 @@
 """The options that commands share, each written once, and the groups that they come in."""
 
 import inspect
+import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -11,13 +13,23 @@ import typer
 
 from evenspan.calibration import Calibration
 from evenspan.cli import parsing
-from evenspan.cli.loading import load_model
 from evenspan.cli.parsing import BadOptionError, argument, choice, number, option
 
-_CALIBRATION = (
-    "A setting such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64'. What is left out takes its default."
+SOURCE = (
+    "Documents: a file (.jsonl, .csv, .tsv, .parquet, .txt or .md; also .gz and .zst), a folder of such files, a glob in "
+    "quotes, - for standard input, or hf:OWNER/NAME[:CONFIG[:SPLIT]] for a dataset on the hub."
 )
-_OR_NONE = f"A setting such as 'soft,strength=1.0', or 'none' (default: the model's own, or '{Calibration()}')."
+_CALIBRATION = (
+    "A setting such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64', or a file of `tune` or `advise`. What is left "
+    "out takes its default."
+)
+_OR_NONE = (
+    f"A setting such as 'soft,strength=1.0', a file of `tune`, or 'none' (default: its own, or '{Calibration()}')."
+)
+_ANSWERS = ("tuning", "advice")
+_TEXTS = f"Instead of a benchmark, documents alone: sentences of theirs stand in for questions. {SOURCE}"
+_SAMPLE = "With --texts: how many documents are drawn at random (default: 300)."
+_FIELD = "With --texts: the field of the text (default: text, or the only one)."
 _BENCHMARK = "fineweb-posq, squad-posq, posir, nanobeir, generated, a folder in BEIR layout, or a file in SQuAD format."
 _OPTION = "An option of the benchmark, such as tiny=true, language=deu-Latn (or all) or path=DIR. May be repeated."
 _EMBEDDER = "For segment-average: the model that compares sentences, or 'self' (default: Chonkie's own)."
@@ -25,21 +37,40 @@ _FORMAT = "What the files hold, where their names do not say."
 _MODEL = "A folder, a name on the Hugging Face hub, miniature:cls, miniature:last or miniature:mean."
 _PROMPT = "Put in front of each {} (default: the model's own)."
 _STORE = "A folder (LanceDB), parquet:FOLDER, or postgresql://HOST/NAME (needs pgvector)."
-SOURCE = (
-    "Documents: a file (.jsonl, .csv, .tsv, .parquet, .txt or .md; also .gz and .zst), a folder of such files, a glob in "
-    "quotes, - for standard input, or hf:OWNER/NAME[:CONFIG[:SPLIT]] for a dataset on the hub."
-)
 CACHE = "Folder for vectors (default: evenspan/vectors in $XDG_CACHE_HOME or ~/.cache)."
 
 
+def _saved(words: str) -> Calibration | None:
+    """A setting by its words, or the one that `tune` or `advise` saved; None if they said to leave it off."""
+    try:
+        return Calibration.parse(words)
+    except ValueError as error:
+        if not (words.endswith(".json") or (words and os.path.isfile(words))):
+            raise
+        try:
+            values: Any = json.loads(Path(words).read_text(encoding="utf-8"))
+        except OSError:
+            raise ValueError(f"there is no file {words}, and as a setting: {error}") from None
+        except (ValueError, RecursionError):
+            values = None
+        if not isinstance(values, dict) or values.get("kind") not in _ANSWERS or "calibration" not in values:
+            raise ValueError(f"{words} is no answer that `evenspan tune` or `evenspan advise` saved.") from None
+        return None if values["calibration"] is None else Calibration.parse(values["calibration"])
+
+
+def setting_or_plain(words: str) -> Calibration:
+    """A setting, as an answer that was saved has it too: strength 0 where that is to leave it off."""
+    return _saved(words) or Calibration(strength=0.0)
+
+
 def _or_none(words: str) -> Calibration | str:
-    return words if words == "none" else Calibration.parse(words)
+    return words if words == "none" else _saved(words) or "none"
 
 
 Model = Annotated[str, argument(_MODEL, "MODEL", parsing.model_name)]
-OneCalibration = Annotated[Any, option(_CALIBRATION, "STRING", Calibration.parse)]
-Calibrations = Annotated[list[Any] | None, option(f"{_CALIBRATION} May be repeated.", "STRING", Calibration.parse)]
-CalibrationOrNone = Annotated[Any, option(_OR_NONE, "STRING", _or_none)]
+OneCalibration = Annotated[Any, option(_CALIBRATION, "STRING|FILE", setting_or_plain)]
+Calibrations = Annotated[list[Any] | None, option(f"{_CALIBRATION} May be repeated.", "STRING|FILE", setting_or_plain)]
+CalibrationOrNone = Annotated[Any, option(_OR_NONE, "STRING|FILE", _or_none)]
 SourceFormat = Annotated[str | None, choice(_FORMAT, "jsonl|csv|tsv|parquet|text", "--format")]
 Device = Annotated[str | None, option("Where to compute: cpu, cuda, … (default: the best there is).")]
 BatchSize = Annotated[int, number("Texts in a batch, at most; on a GPU 32 is no limit.")]
@@ -87,12 +118,23 @@ class Data:
     """A model and a benchmark, and how much of it."""
 
     model: Model
-    benchmark: Annotated[str, option(_BENCHMARK, "NAME|DIR", parsing.given)]
+    benchmark: Annotated[str | None, option(_BENCHMARK, "NAME|DIR", parsing.given)] = None
+    texts: Annotated[str | None, option(_TEXTS, "FILE|DIR", parsing.given)] = None
+    sample: Annotated[int | None, number(_SAMPLE)] = None
+    field: Annotated[str | None, option(_FIELD)] = None
+    source_format: SourceFormat = None
     options: Annotated[list[str] | None, option(_OPTION, "NAME=VALUE", parsing.text, "--option")] = None
     limit: Annotated[int | None, number("A quick look: N documents and the queries they answer.")] = None
 
     def require(self, purpose: str, *modules: str) -> None:
-        """Name what is not installed, before any work."""
+        """Refuse what does not go together, and name what is not installed, before any work."""
+        of_texts = {"--sample": self.sample, "--field": self.field, "--format": self.source_format}
+        if (self.benchmark is None) == (self.texts is None):
+            both = "exclude each other: leave one of them out" if self.texts else ": name one of them"
+            raise BadOptionError(f"--benchmark and --texts{' ' * bool(self.texts)}{both}.")
+        given = next((name for name, value in of_texts.items() if value is not None), None)
+        if given is not None and self.texts is None:
+            raise BadOptionError(f"{given} is for --texts: leave it out, or give --texts in place of --benchmark.")
         from evenspan.evaluation.evaluating import require_evaluation
 
         on_hub = self.benchmark in ("fineweb-posq", "squad-posq", "posir", "nanobeir")
@@ -111,32 +153,31 @@ class Data:
             replace(self, options=[*others, f"language={name}"]) for name in (LANGUAGES if asked == ["all"] else asked)
         ]
 
-    def load(self, device: str | None, **more: Any) -> tuple[Any, Any]:
-        """The model and the benchmark; `more` are options of it that have an option of their own."""
-        benchmark = self.load_benchmark(**more)
-        return load_model(self.model, device), benchmark
-
-    def load_benchmark(self, **more: Any) -> Any:
-        """The benchmark alone."""
+    def load_benchmark(self, seed: int, **more: Any) -> Any:
+        """The benchmark; `more` are options of it that have an option of their own."""
         from evenspan.evaluation import load_benchmark
 
         chosen = dict(map(_name_and_value, self.options or ()))
+        given = {"sample": self.sample, "field": self.field, "format": self.source_format}
+        if self.texts is not None:
+            more |= {"seed": seed, **{name: value for name, value in given.items() if value is not None}}
+        name = self.benchmark or f"texts:{self.texts}"
         try:
-            benchmark = load_benchmark(self.benchmark, limit=self.limit, **{**chosen, **more})
+            return load_benchmark(name, limit=self.limit, **{**more, **chosen})
         except TypeError as error:
             if not chosen:
                 raise
             values = ", ".join(self.options or ())
-            raise ValueError(f"The benchmark {self.benchmark!r} does not take one of the values {values}.") from error
-        return benchmark
+            raise ValueError(f"The benchmark {name!r} does not take one of the values {values}.") from error
 
 
-def _name_and_value(pair: str) -> tuple[str, bool | int | str]:
-    """The parts of NAME=VALUE; true, false and whole numbers are read as such."""
+def _name_and_value(pair: str) -> tuple[str, bool | int | float | str]:
+    """The parts of NAME=VALUE; true, false and numbers are read as such."""
     name, equals, value = pair.partition("=")
     if not (name and equals):
         raise BadOptionError(f"--option: write it as NAME=VALUE, such as tiny=true, not {pair!r}.")
-    return name, {"true": True, "false": False}.get(value.lower(), int(value) if value.isdecimal() else value)
+    number = int(value) if value.isdecimal() else float(value) if re.fullmatch(r"\d*\.\d+", value, re.ASCII) else value
+    return name, {"true": True, "false": False}.get(value.lower(), number)
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

@@ -6,7 +6,7 @@ from typing import Annotated
 from evenspan.cli.output import Display
 from evenspan.cli.parsing import any_path, argument, given, option
 
-_SOURCES = "What `evenspan audit`, `evaluate` and `sweep` wrote: files, or folders, which are searched with all below."
+_SOURCES = "What `evenspan audit`, `evaluate`, `sweep` and `advise` wrote: files, or folders with all below them."
 
 
 def report(
@@ -15,7 +15,7 @@ def report(
     output: Annotated[Path, option("Where the page goes.", "FILE", any_path, "--output", "-o")] = Path("report.html"),
     display: Display,
 ) -> None:
-    """Turn audits, evaluations and sweeps into one page for people.
+    """Turn audits, evaluations, sweeps and advice into one page for people.
 
     Writes one self-contained HTML page: a summary in plain words, figures, tables, settings and versions. It needs no network
     and runs no scripts. Every figure is also written as SVG and PNG, with its data as CSV, to a folder beside the page.

@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from typing import Annotated
 
+import typer
+
 from evenspan.cli import parsing
 from evenspan.cli.loading import load_model, ready
 from evenspan.cli.options import Device, Store, Table
@@ -15,6 +17,7 @@ EPILOG = (
     "comparisons with and, or, not and parentheses: --where \"year >= 2020 and lang in ('de', 'fr')\""
 )
 _MODEL = "The model that made the index, if it is no longer where it was then."
+_HYBRID = "Rank by words as well, with the full-text index that index --full-text made, and join the two rankings."
 _SHOWN = 300  # characters of a part
 
 
@@ -25,6 +28,7 @@ def search(
     k: Annotated[int, number("How many documents to show.", 1, 1_000_000, "-k")] = 10,
     where: Annotated[str | None, option("Only documents whose metadata pass, see below.", "FILTER")] = None,
     model: Annotated[str | None, option(_MODEL, "MODEL", parsing.model_name)] = None,
+    hybrid: Annotated[bool, typer.Option("--hybrid", help=_HYBRID)] = False,
     table: Table = None,
     device: Device = None,
     display: Display,
@@ -40,10 +44,12 @@ def search(
     with open_index(store, table=table) as there:  # an index that is not there is no reason to load a model
         if where is not None:
             parse(where, there.columns)
+        if hybrid:
+            there.check_hybrid()
     ready(device)
     loaded = None if model is None else load_model(model, device)
     with open_index(store, loaded, table=table, device=device) as opened:
-        results = opened.search(question, k, where, parts=True)
+        results = opened.search(question, k, where, parts=True, hybrid=hybrid)
     lines = []
     for result in results:
         lines.append(f"{result.rank:3}. {result.score:.4f}  {' '.join(tame(result.id).split())}")

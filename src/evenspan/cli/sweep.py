@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from evenspan.cli.loading import load_model
 from evenspan.cli.options import Data, Encoding, OutputFolder
 from evenspan.cli.output import Display, made
 from evenspan.cli.parsing import given, option
@@ -26,16 +27,21 @@ class Settings:
     detached: Annotated[bool, typer.Option("--detached", help=_DETACHED)] = False
     output: OutputFolder = None
 
+    def read_grid(self) -> list[Any]:
+        """The settings to try."""
+        from evenspan.sweeps import read_grid
+
+        return read_grid(self.grid)
+
     def prepare(self, purpose: str, data: Data, encoding: Encoding, display: Display) -> dict[str, Any]:
         """The arguments of `sweep`; what could not be written is refused first."""
         data.require(purpose)
         if self.output is not None:
             require_extra("report", "--output", "matplotlib")
         arguments = encoding.arguments()
-        from evenspan.sweeps import read_grid
-
-        grid = read_grid(self.grid)
-        model, benchmark = data.load(encoding.device)
+        grid = self.read_grid()
+        benchmark = data.load_benchmark(encoding.seed)
+        model = load_model(data.model, encoding.device)
         display.say(f"{benchmark.name}: {len(grid)} settings")
         arguments |= {"calibrations": grid, "detached": self.detached, "progress": not display.quiet}
         return {"model": model, "benchmark": benchmark, **arguments}

@@ -1,10 +1,9 @@
 """`evenspan tune`: the setting to use, if any."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+from evenspan.cli.loading import load_model
 from evenspan.cli.options import Data, Encoding
 from evenspan.cli.output import Display, made
 from evenspan.cli.parsing import BadOptionError, choice, new_folder, option, share
@@ -31,35 +30,40 @@ def tune(
 
     Chooses a setting by HM, the harmonic mean of nDCG@10 over positions, or another objective on a part of the queries, and
     confirms it on the others. The answer is a calibration, or “leave it off” when nothing beats the plain model beyond noise
-    or what does costs too much. For chunks, and for documents of mixed
-    lengths, use --grid even.
+    or what does costs too much. With --texts no labels are needed: sentences of your documents stand in for questions. With
+    --output the answer is saved as tuning.json, which --calibration takes in every command. For chunks, and for documents of
+    mixed lengths, use --grid even.
     """
     if encoding.resamples < 100:
         raise BadOptionError(f"--resamples must be at least 100 to tell a gain from noise, not {encoding.resamples}.")
-    arguments = settings.prepare("Tuning", data, encoding, display)
+    from evenspan.evaluation.benchmarks.texts import TooShortError
     from evenspan.models.calibrating import calibrate
+    from evenspan.sweeps import LeftOff, left_off
     from evenspan.sweeps import tune as run
 
-    tuning = run(development=development, objective=objective, **arguments)
-    values = {
-        "calibration": None if tuning.calibration is None else str(tuning.calibration),
-        "candidate": str(tuning.candidate),
-        "objective": tuning.objective,
-        "gain": asdict(tuning.gain),
-        "losses": tuning.losses,
-        "passed_over": tuning.passed_over,
-        "development": json.loads(tuning.development.to_json()),
-        "confirmation": json.loads(tuning.confirmation.to_json()),
-    }
-    parts = {"Development queries": tuning.development, "Confirming queries": tuning.confirmation}
-    tables = [f"{name}\n\n{comparison.to_markdown()}" for name, comparison in parts.items()]
-    display.show(tuning, values, "\n\n".join([str(tuning).partition("\n")[0], *tables]))
+    try:
+        arguments = settings.prepare("Tuning", data, encoding, display)
+    except TooShortError as error:
+        model = load_model(data.model, encoding.device)
+        tuning: LeftOff | Any = left_off(model, error, settings.read_grid(), encoding.document_prompt)
+    else:
+        model = arguments["model"]
+        tuning = run(development=development, objective=objective, **arguments)
+    markdown = str(tuning)
+    if not isinstance(tuning, LeftOff):
+        parts = {"Development queries": tuning.development, "Confirming queries": tuning.confirmation}
+        tables = [f"{name}\n\n{comparison.to_markdown()}" for name, comparison in parts.items()]
+        markdown = "\n\n".join([tuning.in_words(), *tables])
+    display.show(tuning, tuning.to_dict(), markdown)
     if settings.output is not None:
         with made(settings.output):
-            tuning.sweep.write(settings.output)
+            tuning.write(settings.output / "tuning.json")
             (settings.output / "tuning.txt").write_text(f"{tuning}\n", encoding="utf-8")
+            if not isinstance(tuning, LeftOff):
+                tuning.sweep.write(settings.output)
+        display.say(f"Every command takes it: --calibration {settings.output / 'tuning.json'}")
     if save is not None and tuning.calibration is not None:
-        calibrate(arguments["model"], tuning.calibration).save_pretrained(str(save))
+        calibrate(model, tuning.calibration).save_pretrained(str(save))
         display.say(f"Saved to {save}; load it with evenspan.load({str(save)!r}).")
     elif save is not None:
         display.say("Nothing was saved: the plain model is the one to use.")

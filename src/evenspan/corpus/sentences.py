@@ -23,6 +23,7 @@ _ABBREVIATION = re.compile(
     r"|гг?|ул|тыс|млн|млрд|см|стр|рис|им|др",
     re.IGNORECASE,
 )
+_FINISHED = re.compile(rf"[{_ALWAYS}.!?…][{_CLOSING}]*\s*$")
 _LAST_WORD = re.compile(r"(\S+)$")
 
 
@@ -38,6 +39,11 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
         if match.end() < len(text) and _ends(text, match, cuts[-1]):
             cuts.append(match.end())
     return list(pairwise([*cuts, len(text)])) if text else []
+
+
+def is_finished(line: str) -> bool:
+    """Whether a line ends as sentences do; a heading does not."""
+    return _FINISHED.search(line) is not None
 
 
 def _ends(text: str, match: re.Match[str], start: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.encoding.encoder import Encoder
 from evenspan.encoding.processes import ProcessPool
+from evenspan.encoding.truncation import OnTruncate, TruncationWatch
 from evenspan.models.windows import text_windows
 from evenspan.progress import ProgressBar
 
@@ -27,6 +28,7 @@ def encode_documents(
     normalize_embeddings: bool = False,
     batch_tokens: int | None = None,
     devices: Sequence[str] | None = None,
+    on_truncate: OnTruncate = "warn",
     progress: bool = True,
 ) -> Vectors: ...
 
@@ -40,6 +42,7 @@ def encode_documents(
     normalize_embeddings: bool = False,
     batch_tokens: int | None = None,
     devices: Sequence[str] | None = None,
+    on_truncate: OnTruncate = "warn",
     progress: bool = True,
 ) -> Iterator[Vectors]: ...
 
@@ -52,6 +55,7 @@ def encode_documents(
     normalize_embeddings: bool = False,
     batch_tokens: int | None = None,
     devices: Sequence[str] | None = None,
+    on_truncate: OnTruncate = "warn",
     progress: bool = True,
 ) -> Vectors | Iterator[Vectors]:
     """The vectors of documents, as `model.encode_document` gives them, at the speed of the device.
@@ -68,6 +72,8 @@ def encode_documents(
         batch_tokens: most tokens in a batch; by default 16,384, on a GPU more as far as it helps. Less when memory runs out.
         devices: such as `["cuda:0", "cuda:1"]`: a process for each, with a copy of the model. One that dies is logged as an
             error, and the others do its work. Scripts need `if __name__ == "__main__":` then.
+        on_truncate: what to do about documents that are longer than what the model reads: `"warn"` once, saying how many there
+            are and how much of the text is never read (of an iterator: so far), `"raise"` an error, or `"ignore"` them.
         progress: whether a bar shows how far it is, in a terminal.
 
     Example:
@@ -84,14 +90,23 @@ def encode_documents(
         )
     if isinstance(devices, str):
         raise TypeError(f"devices must be a list of devices, such as [{devices!r}], not one string.")
-    encoder = Encoder(model, prompt=prompt, unit=normalize_embeddings, batch_tokens=batch_tokens, grows=True)
+    watch = TruncationWatch(model, prompt, on_truncate)
+    options: dict[str, Any] = {
+        "prompt": prompt,
+        "unit": normalize_embeddings,
+        "batch_tokens": batch_tokens,
+        "grows": True,
+    }
+    encoder = Encoder(model, counted=watch, **options)
     if not isinstance(texts, Sized):
-        return _stream(encoder, _checked(texts), None, devices, batch_tokens, progress=progress)
+        return _stream(encoder, _checked(texts), None, devices, options, watch, progress=progress)
     texts = list(_checked(texts))
     if devices is None:
         with ProgressBar("Encoding documents", len(texts), shown=progress) as bar:
-            return encoder.encode(texts, bar=bar)
-    arrays = list(_stream(encoder, texts, len(texts), devices, batch_tokens, progress=progress))
+            vectors = encoder.encode(texts, bar=bar)
+        watch.tell()
+        return vectors
+    arrays = list(_stream(encoder, texts, len(texts), devices, options, watch, progress=progress))
     return np.concatenate(arrays) if arrays else encoder.encode([])
 
 
@@ -108,17 +123,20 @@ def _stream(
     texts: Iterable[str],
     total: int | None,
     devices: Sequence[str] | None,
-    batch_tokens: int | None,
+    options: dict[str, Any],
+    watch: TruncationWatch,
     *,
     progress: bool,
 ) -> Iterator[Vectors]:
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(ProgressBar("Encoding documents", total, shown=progress))
         if devices is None:
-            yield from encoder.stream(texts, bar=bar)
+            for vectors in encoder.stream(texts, bar=bar):
+                watch.tell()
+                yield vectors
             return
-        options = {"prompt": encoder.prompt, "unit": encoder.unit, "batch_tokens": batch_tokens, "grows": True}
-        pool = stack.enter_context(contextlib.closing(ProcessPool(encoder.model, devices, options)))
+        pool = stack.enter_context(contextlib.closing(ProcessPool(encoder.model, devices, options, watch)))
         for vectors in pool.encode(text_windows(texts)):
+            watch.tell()
             bar.advance(len(vectors))
             yield vectors

@@ -43,6 +43,7 @@ class Encoder:
         unit: whether vectors get length 1; by default where the model compares by cosine.
         check_finite: refuse vectors with NaN or infinity; False where the caller does, and can name the texts.
         grows: whether batches on a GPU grow as long as that is faster; vectors then differ by rounding from run to run.
+        counted: is told how many tokens texts have before anything is cut off, special tokens and prompt included.
     """
 
     def __init__(
@@ -56,13 +57,14 @@ class Encoder:
         unit: bool | None = None,
         check_finite: bool = True,
         grows: bool = False,
+        counted: Callable[[Sequence[int]], None] | None = None,
     ) -> None:
         for name, value in (("batch_tokens", batch_tokens), ("batch_size", batch_size)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}.")
         self.model, self.role, self.prompt = model, role, prompt
         self._on_gpu = model.device.type == "cuda"
-        self._budget = budget_for(model, model.device, batch_tokens, grows=grows)
+        self.budget = budget_for(model, model.device, batch_tokens, grows=grows)
         if batch_size is None or (self._on_gpu and batch_size == _USUAL_SIZE):
             batch_size = MOST_TEXTS
         self.batch_size = min(MOST_TEXTS, batch_size)
@@ -70,11 +72,12 @@ class Encoder:
         self.check_finite = check_finite
         self.max_tokens: int = model.max_seq_length or 2**31
         self.busy_seconds = 0.0  # of the device
+        self._counted = counted
 
     @property
     def batch_tokens(self) -> int:
         """Most tokens in a batch, as of now."""
-        return self._budget.tokens
+        return self.budget.tokens
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has before anything is cut off, special tokens and prompt included."""
@@ -86,7 +89,7 @@ class Encoder:
 
     def tokenize(self, texts: Sequence[str]) -> TokenizedTexts | None:
         """What `encode` needs of texts, and their numbers of tokens; None for models that take nothing but texts."""
-        features = self._features()
+        features = self.features()
         return None if features is None else features.tokenize(texts)
 
     def encode(
@@ -112,10 +115,10 @@ class Encoder:
         if not len(texts):
             return np.empty((0, self.model.truncate_dim or self.model.get_embedding_dimension() or 0), dtype=np.float32)
         # For one text it is not worth while to copy a tokenizer.
-        features = self._features() if pool is None and len(texts) > 1 else None
+        features = self.features() if pool is None and len(texts) > 1 else None
         if features is None:
             return self._checked(self._through_model(texts, tokens, bar, attempt, pool))
-        windows = (features.tokenize(window).ids for window in list_windows(texts, on_gpu=self._on_gpu))
+        windows = (self._ids(features, window) for window in list_windows(texts, on_gpu=self._on_gpu))
         arrays = list(self._run(features, windows, bar, attempt))
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
@@ -127,16 +130,22 @@ class Encoder:
         self, windows: Iterable[list[str] | TokenizedTexts], bar: ProgressBar | None = None
     ) -> Iterator[NDArray[np.float32]]:
         """The vectors of windows of texts, tokenized or not, in their order; the next is on its way while one is fetched."""
-        features = self._features()
+        features = self.features()
         if features is not None:
             found: TextFeatures = features
-            ids = (own.ids if isinstance(own, TokenizedTexts) else found.tokenize(own).ids for own in windows)
+            ids = (self._ids(found, window) for window in windows)
             yield from self._run(found, ids, bar, nullcontext)
             return
         for window in windows:
             if isinstance(window, TokenizedTexts):
                 raise RuntimeError("The model was changed since these texts were tokenized.")
             yield self.encode(window, bar=bar)
+
+    def _ids(self, features: TextFeatures, window: list[str] | TokenizedTexts) -> list[Ids]:
+        tokenized = window if isinstance(window, TokenizedTexts) else features.tokenize(window)
+        if self._counted is not None:
+            self._counted(tokenized.counts)
+        return tokenized.ids
 
     def _run(
         self, features: TextFeatures, windows: Iterable[Sequence[Ids]], bar: ProgressBar | None, attempt: Attempt
@@ -145,7 +154,7 @@ class Encoder:
             runner = BatchRunner(
                 self.model,
                 features,
-                self._budget,
+                self.budget,
                 options,
                 most_texts=self.batch_size,
                 unit=self.unit,
@@ -168,11 +177,14 @@ class Encoder:
     ) -> NDArray[np.float32]:
         """What the model's own `encode_document` or `encode_query` gives."""
         if tokens is None:
-            tokens = self.count_tokens(texts) if len(texts) > 1 else [1] * len(texts)  # one is a batch, however long
+            needed = len(texts) > 1 or self._counted is not None  # one is a batch, however long
+            tokens = self.count_tokens(texts) if needed else [1] * len(texts)
+        if self._counted is not None:
+            self._counted(tokens)
         lengths = [min(count, self.max_tokens) for count in tokens]
-        own = OwnEncode(self.model, self.role, self.prompt, self.unit, self._budget, attempt, pool)
+        own = OwnEncode(self.model, self.role, self.prompt, self.unit, self.budget, attempt, pool)
         vectors = np.empty((0, 0), dtype=np.float32)
-        for batch in plan_batches(lengths, self._budget.tokens, self.batch_size):
+        for batch in plan_batches(lengths, self.budget.tokens, self.batch_size):
             encoded = own.batch([texts[place] for place in batch], lengths[batch[0]])
             if not len(vectors):
                 vectors = np.empty((len(texts), encoded.shape[1]), dtype=np.float32)
@@ -186,8 +198,8 @@ class Encoder:
             raise RuntimeError("The model returned a vector that is not finite: use float32, or check the model.")
         return vectors
 
-    def _features(self) -> TextFeatures | None:
-        """What makes the features of texts; None if the model does that itself."""
+    def features(self) -> TextFeatures | None:
+        """What makes the features of texts, as the model is now; None if it does that itself."""
         try:
             return text_features(self.model, self.role, self._own_prompt if self.prompt is None else self.prompt)
         except NotStandardError as error:

@@ -10,7 +10,7 @@ import copy
 import logging
 import multiprocessing
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -71,7 +71,13 @@ class Worker:
 class ProcessPool:
     """Encodes windows of texts in several processes, in order."""
 
-    def __init__(self, model: SentenceTransformer, devices: Sequence[str], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        devices: Sequence[str],
+        options: Mapping[str, Any],
+        counted: Callable[[Sequence[int]], None] | None = None,
+    ) -> None:
         if not devices:
             raise ValueError("devices must name at least one device.")
         for device in devices:
@@ -79,6 +85,7 @@ class ProcessPool:
         on_cpu = copy.deepcopy(model).to("cpu")  # the model itself stays where it is
         self._workers = [Worker.start(number, device, on_cpu, options) for number, device in enumerate(devices, 1)]
         self._alive = list(self._workers)
+        self._counted = counted  # is told how many tokens texts have before anything is cut off
         self._waiting: deque[tuple[int, list[str]]] = deque()  # windows of processes that died
         self._deaths = Counter[int]()
         self._done: dict[int, Vectors] = {}
@@ -119,7 +126,7 @@ class ProcessPool:
         for pipe in wait(list(pipes)):
             worker = pipes[pipe]  # type: ignore[index]
             try:
-                number, vectors, error = worker.pipe.recv()
+                number, encoded, error = worker.pipe.recv()
             except (EOFError, OSError):
                 self._bury(worker)
                 continue
@@ -128,7 +135,9 @@ class ProcessPool:
             worker.is_ready = True
             if number is not None:
                 del worker.windows[number]
-                self._done[number] = vectors
+                self._done[number], counts = encoded
+                if self._counted is not None:
+                    self._counted(counts)
 
     def _bury(self, worker: Worker) -> None:
         """Take over what a process leaves behind."""
@@ -156,10 +165,12 @@ def _work(model: SentenceTransformer, device: str, options: dict[str, Any], pipe
 
     with contextlib.suppress(OSError), prefetched(received()) as items:  # if whoever asked is gone
         try:
-            encoder = Encoder(model.to(device), **options)
+            counts: list[int] = []
+            encoder = Encoder(model.to(device), counted=counts.extend, **options)
             pipe.send((None, None, None))
             for number, texts in items:
-                pipe.send((number, encoder.encode(texts), None))
+                counts.clear()
+                pipe.send((number, (encoder.encode(texts), counts), None))
         except OSError:
             raise
         except Exception as error:

@@ -86,6 +86,7 @@ class Benchmark:
         depth: how many documents a search returns; a relevant one beyond scores 0.
         options: what it was loaded with, to repeat it.
         paired: whether documents of the same id in several collections are versions of one document.
+        notes: what to know before trusting figures on it.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Benchmark:
     depth: int = 100
     options: Mapping[str, Any] = field(default_factory=dict)
     paired: bool = False
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for query in self.queries:

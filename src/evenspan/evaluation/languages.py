@@ -6,9 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from evenspan.corpus.terms import MARKS
+
 _ENOUGH = 0.07  # of all words must be among those of a language
 _AHEAD = 1.15  # times as many as of the next language
-MARKS = r"\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"  # parts of words that are no letters
 _WORD = re.compile(rf"(?:[^\W\d_]|[{MARKS}])+")
 
 # The words that are most frequent in running text, for the languages that Snowball has a stemmer for and for some that

@@ -163,7 +163,8 @@ def _length_buckets(
 
 
 def _notes(benchmark: Benchmark, grouped: dict[str, list[QueryScore]], more: Mapping[str, float]) -> tuple[str, ...]:
-    notes = [
+    notes = list(benchmark.notes)
+    notes += [
         f"group {name!r} has {len(members)} queries: too few for its figures to mean much"
         for name, members in grouped.items()
         if len(members) < FEW

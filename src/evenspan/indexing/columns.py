@@ -17,7 +17,9 @@ from evenspan.corpus.documents import BadRowError, Document
 Columns = dict[str, str]  # name and type, one of TYPES
 TYPES = {"bool": "bool", "int": "int64", "float": "double", "str": "string"}  # and what Arrow calls them
 _PYTHON = {"bool": bool, "int": int, "float": (int, float), "str": str}
-RESERVED = ("id", "text", "vector", "key", "digest", "score")
+# No metadata have names that begin with an underscore: which chunk a row is, where it lies, the words it is found by.
+CHUNK, START, END, WORDS = "_chunk", "_start", "_end", "_words"
+RESERVED = ("id", "text", "vector", "key", "digest", "score", CHUNK, START, END, WORDS)
 _MOST = 200
 
 
@@ -102,11 +104,11 @@ def arrow_type(kind: str) -> Any:
     return pyarrow.type_for_alias(TYPES[kind])
 
 
-def with_vectors(documents: Any, vectors: NDArray[np.float32]) -> Any:
+def with_vectors(documents: Any, vectors: NDArray[np.float32], kind: str = "float32") -> Any:
     """The same table with a column of vectors."""
     import pyarrow
 
-    flat = pyarrow.array(np.ascontiguousarray(vectors, dtype=np.float32).reshape(-1))
+    flat = pyarrow.array(np.ascontiguousarray(vectors, dtype=kind).reshape(-1))
     return documents.append_column("vector", pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1]))
 
 
@@ -114,3 +116,18 @@ def vectors_of(rows: Any) -> NDArray[np.float32]:
     """The vectors of an Arrow table with such a column."""
     column = rows.column("vector").combine_chunks()
     return np.asarray(column.flatten().to_numpy().reshape(len(column), column.type.list_size), dtype=np.float32)
+
+
+def rows_of_documents(first: Sequence[int], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """All rows of the documents that begin in some rows, if the rows are these chunks of their documents."""
+    starts = np.flatnonzero(numbers == 0)
+    places = np.searchsorted(starts, np.asarray(first, dtype=np.int64))
+    ends = np.append(starts[1:], len(numbers))
+    return np.concatenate([np.empty(0, np.int64), *map(np.arange, starts[places], ends[places])])
+
+
+def chunk_numbers(rows: Any) -> NDArray[np.int64]:
+    """Which chunk of its document each row of an Arrow table is; 0 for whole documents."""
+    if CHUNK not in rows.schema.names:
+        return np.zeros(rows.num_rows, dtype=np.int64)
+    return np.asarray(rows[CHUNK].to_numpy(), dtype=np.int64)

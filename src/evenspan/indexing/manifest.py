@@ -6,10 +6,10 @@ left over from a run that died, and is removed by the next.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 import threading
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -17,45 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from evenspan.corpus.sources import INDEX_MANIFEST
+from evenspan.indexing.ids import ASKED, SeenIds, id_digest, marks
 
 MANIFEST = INDEX_MANIFEST
+NEXT = "_manifest-next.sqlite"  # of what is built beside an index, to take its place
+FORMAT = 2  # 1 had digests of text and metadata together, no generation, and no index of keys
 _TABLES = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS shards (
     number INTEGER PRIMARY KEY AUTOINCREMENT, file TEXT, rows INTEGER, bytes INTEGER, digest TEXT
 );
 CREATE TABLE IF NOT EXISTS documents (name BLOB PRIMARY KEY, digest BLOB NOT NULL, key INTEGER NOT NULL) WITHOUT ROWID;
-"""
-_SEEN = """
-PRAGMA synchronous = OFF;
-PRAGMA journal_mode = OFF;
-PRAGMA cache_size = -32768;
-CREATE TABLE seen (name BLOB PRIMARY KEY) WITHOUT ROWID;
-BEGIN;
+CREATE INDEX IF NOT EXISTS documents_key ON documents (key);
 """
 ROWS = 1 << 20  # room for the rows of a shard in a key
-_ASKED = 500  # parameters in one question
 
 
-def id_digest(name: str) -> bytes:
-    """What stands for an id: of one size, whatever the id contains."""
-    return hashlib.blake2b(name.encode(), digest_size=16).digest()
-
-
-class SeenIds:
-    """The ids that a run has met, on disk: a million of them take no memory."""
-
-    def __init__(self) -> None:
-        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)  # a temporary file
-        self._database.executescript(_SEEN)
-
-    def add(self, name: str) -> bool:
-        """Whether an id is new."""
-        return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (id_digest(name),)).rowcount == 1
-
-    def close(self) -> None:
-        """Remove the file."""
-        self._database.close()
+def new_generation() -> str:
+    """What tells an index from the one that it replaces."""
+    return uuid.uuid4().hex[:12]
 
 
 @dataclass(frozen=True)
@@ -69,20 +49,60 @@ class Written:
     digest: str
 
 
-class Manifest:
-    """An open manifest."""
+@dataclass(frozen=True)
+class Snapshot:
+    """What counts at one moment: the shards, and of those that are not whole the rows that count."""
 
-    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
-        self.path = folder / MANIFEST
-        if read_only and not (self.path.exists() and self.path.stat().st_size):
-            raise FileNotFoundError(f"There is no index in {folder}: it has no {MANIFEST}, or an empty one.")
+    shards: tuple[Written, ...]
+    live: dict[int, list[int]]
+
+
+class Manifest:
+    """An open manifest; a run that writes has a token, without which nothing is committed."""
+
+    def __init__(self, folder: Path, name: str = MANIFEST, *, write: bool = False) -> None:
+        self.path = folder / name
+        if not write and not is_there(folder, name):
+            raise FileNotFoundError(f"There is no index in {folder}: it has no {name}, or an empty one.")
         # One thread looks documents up while another commits a shard.
         self._turn = threading.RLock()
+        self._token: str | None = None
+        self._cached: tuple[tuple[int, int], Snapshot] | None = None
+        before = _identity(self.path)
         with self._named_errors():
             self._database = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA synchronous = FULL")
-            if not read_only:
+            if write:
                 self._database.executescript(_TABLES)
+            # What had the name before it was opened: if that was replaced in between, it counts as replaced.
+            self._file = before or _identity(self.path)
+            stored = self.get("format") or 1
+        if stored > FORMAT:
+            self.close()
+            raise ValueError(
+                f"{folder} has format {stored}, and this evenspan reads up to {FORMAT}: a newer one made it, so install that."
+            )
+
+    def take(self, token: str) -> None:
+        """Begin a run: whoever wrote before, and has lost its lock, commits nothing more."""
+        self._token = token
+        with self._transaction(checked=False):
+            rows = [("run", json.dumps(self._token)), ("format", json.dumps(FORMAT))]
+            self._database.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", rows)
+
+    def check(self, token: str | None) -> None:
+        """Refuse to commit for a run that another has followed."""
+        if token is not None and self.get("run") != token:
+            raise RuntimeError(f"Another run has begun to write to {self.path.parent}: this one ends here.")
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another manifest has the name of this one by now."""
+        return _identity(self.path) != self._file
+
+    def version(self) -> tuple[int, int]:
+        """Something else when anybody has committed something."""
+        return int(self._ask("PRAGMA data_version")[0][0]), self._database.total_changes
 
     def get(self, name: str) -> Any:
         """A setting, None if it was never set."""
@@ -114,10 +134,9 @@ class Manifest:
     def _documents(self, names: Sequence[str]) -> list[tuple[bytes, int] | None]:
         wanted = [id_digest(name) for name in names]
         documents: dict[bytes, tuple[bytes, int]] = {}
-        for start in range(0, len(wanted), _ASKED):
-            part = wanted[start : start + _ASKED]
-            marks = ",".join("?" * len(part))
-            rows = self._ask(f"SELECT * FROM documents WHERE name IN ({marks})", *part)  # noqa: S608
+        for start in range(0, len(wanted), ASKED):
+            part = wanted[start : start + ASKED]
+            rows = self._ask(f"SELECT * FROM documents WHERE name IN ({marks(part)})", *part)  # noqa: S608
             documents.update((name, (digest, key)) for name, digest, key in rows)
         return [documents.get(name) for name in wanted]
 
@@ -131,11 +150,47 @@ class Manifest:
             first = written.number * ROWS
             self._database.executemany(
                 "INSERT OR REPLACE INTO documents VALUES (?, ?, ?)",
-                ((id_digest(name), digest, first + row) for row, (name, digest) in enumerate(documents)),
+                # Of the rows of a document the first one counts, which is the last to be put here.
+                reversed([(id_digest(name), digest, first + row) for row, (name, digest) in enumerate(documents)]),
             )
             if replaced is not None:
                 self._database.execute("DELETE FROM shards WHERE number = ?", (replaced.number,))
         return before
+
+    def delete(self, names: Sequence[str]) -> list[int]:
+        """Forget documents; returns the keys of their rows."""
+        return self._delete("name", [id_digest(name) for name in names])
+
+    def delete_keys(self, keys: Sequence[int]) -> list[int]:
+        """Forget the documents whose rows have these keys; returns those of them that there were."""
+        return self._delete("key", keys)
+
+    def prune(self, seen: SeenIds) -> list[int]:
+        """Forget the documents that a run has not met; returns the keys of their rows."""
+        with self._named_errors():
+            names = (name for (name,) in self._database.execute("SELECT name FROM documents"))
+            gone = list(seen.missing(names))
+        return self._delete("name", gone)
+
+    def _delete(self, column: str, values: Sequence[Any]) -> list[int]:
+        keys: list[int] = []
+        with self._transaction():
+            for start in range(0, len(values), ASKED):
+                some = values[start : start + ASKED]
+                statement = f"DELETE FROM documents WHERE {column} IN ({marks(some)}) RETURNING key"  # noqa: S608
+                keys += (key for (key,) in self._database.execute(statement, some))
+        return keys
+
+    def snapshot(self) -> Snapshot:
+        """What counts now, read at once: a run that goes on changes nothing in it."""
+        version = self.version()
+        if self._cached is None or self._cached[0] != version:
+            with self._transaction("BEGIN", checked=False):
+                shards, counts = self.shards(), self.live_counts()
+                partial = [shard.number for shard in shards if counts.get(shard.number, 0) != shard.rows]
+                live = {number: sorted(self.live(number)) for number in partial}
+            self._cached = version, Snapshot(tuple(shards), live)
+        return self._cached[1]
 
     def shards(self) -> list[Written]:
         """All committed shards, in order."""
@@ -169,10 +224,15 @@ class Manifest:
                         self._database.executemany("INSERT OR IGNORE INTO present VALUES (?)", ((key,) for key in keys))
                     self._database.execute("DELETE FROM documents WHERE key NOT IN (SELECT key FROM present)")
                 strays = self._database.execute("SELECT key FROM present WHERE key NOT IN (SELECT key FROM documents)")
-                while rows := strays.fetchmany(_ASKED):
+                while rows := strays.fetchmany(ASKED):
                     yield [key for (key,) in rows]
             finally:
                 self._database.execute("DROP TABLE IF EXISTS present")
+
+    def missing(self, present: Iterable[int]) -> int:
+        """How many documents have none of these keys."""
+        there = set(present)
+        return sum(key not in there for (key,) in self._ask("SELECT key FROM documents"))
 
     def count(self) -> int:
         """How many documents there are."""
@@ -187,10 +247,12 @@ class Manifest:
             return self._database.execute(statement, values).fetchall()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, begin: str = "BEGIN IMMEDIATE", *, checked: bool = True) -> Iterator[None]:
         with self._named_errors():
-            self._database.execute("BEGIN IMMEDIATE")
+            self._database.execute(begin)
             try:
+                if checked:
+                    self.check(self._token)
                 yield
                 self._database.execute("COMMIT")
             except BaseException:
@@ -208,3 +270,17 @@ class Manifest:
             raise OSError(f"{self.path}: {error}. Once that is mended, the same command goes on.") from error
         except sqlite3.DatabaseError as error:
             raise RuntimeError(f"{self.path} is damaged ({error}): start the index over with --replace.") from error
+
+
+def is_there(folder: Path, name: str = MANIFEST) -> bool:
+    """Whether a folder has a manifest with anything in it."""
+    path = folder / name
+    return path.exists() and path.stat().st_size > 0
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

@@ -6,17 +6,22 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from evenspan.corpus.documents import BadRowError, Document, Row, RowRules
-from evenspan.encoding import Encoder
+import numpy as np
+from numpy.typing import NDArray
+
+from evenspan.corpus.documents import BadRowError, Document, Place, Row, RowRules
 from evenspan.errors import require_extra
-from evenspan.indexing.columns import Columns, arrow_type, fit, widen
-from evenspan.indexing.manifest import SeenIds
+from evenspan.indexing.columns import WORDS, Columns, arrow_type, fit, widen, with_vectors
+from evenspan.indexing.ids import SeenIds
+from evenspan.indexing.layout import Layout
+from evenspan.indexing.pieces import MOST_CHUNKS, Cutter, Piece, part, piece_columns, searched_words
 from evenspan.indexing.reading import Rejects, next_rows
 from evenspan.indexing.stores.base import Store
-from evenspan.models.features import Ids, TokenizedTexts
+from evenspan.models.features import TokenizedTexts
 
 ENGINES = ("local", "ray")
 _SHARD_CHARACTERS = 32_000_000
+_DOUBLED = "the id has been used before"
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class EncodingOptions:
     keep_text: bool
     shard: ShardSize
     progress: bool
+    layout: Layout = Layout()
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -67,125 +73,163 @@ class ShardEntry(NamedTuple):
     digest: bytes
     values: Mapping[str, Any]  # its metadata by column
     replaces: bool  # an earlier version of it
-    tokens: int
-    ids: Ids | None  # of its tokens, those that the model reads; None if it takes nothing but texts
+    kept: bool  # its text, and so its vectors: only metadata are new
+    pieces: Sequence[Piece]  # a row each
 
 
 @dataclass
 class Shard:
-    """Documents that are encoded, written and committed together."""
+    """Documents that are encoded, written and committed together; or whose vectors are kept."""
 
     entries: list[ShardEntry] = field(default_factory=list)
     columns: Columns = field(default_factory=dict)
     position: int = 0  # how far the source was read when the shard was cut
+    pieces: int = 0
+    full_text: bool = False  # whether the rows hold their words
     characters: int = 0
     read: int = 0  # tokens that the model reads of the documents
+    kept: bool = False
+
+    def rows(self) -> Iterator[tuple[ShardEntry, Piece]]:
+        """Everything that is encoded, in order."""
+        return ((entry, piece) for entry in self.entries for piece in entry.pieces)
 
     @property
     def tokens(self) -> list[int]:
-        """How many each document has."""
-        return [entry.tokens for entry in self.entries]
+        """How many each row has."""
+        return [piece.tokens for _, piece in self.rows()]
+
+    def own_texts(self) -> list[str]:
+        """The text of each row."""
+        return [part(entry.document.text, piece.span) for entry, piece in self.rows()]
 
     def texts(self) -> list[str] | TokenizedTexts:
         """What is encoded."""
-        ids = [entry.ids for entry in self.entries if entry.ids is not None]
-        if len(ids) == len(self.entries):
-            return TokenizedTexts(ids, self.tokens)
-        return [entry.document.text for entry in self.entries]
+        tokens = self.tokens
+        ids = [piece.ids for _, piece in self.rows() if piece.ids is not None]
+        return TokenizedTexts(ids, tokens) if len(ids) == len(tokens) else self.own_texts()
 
     def names(self) -> list[tuple[str, bytes]]:
-        """The id and content digest of each document."""
-        return [(entry.document.id, entry.digest) for entry in self.entries]
+        """The id and content digest of the document of each row."""
+        return [(entry.document.id, entry.digest) for entry, _ in self.rows()]
+
+    def add(self, entry: ShardEntry, max_tokens: int) -> None:
+        """Add a document, of which the model reads so many tokens at a time at most."""
+        self.entries.append(entry)
+        self.characters += len(entry.document.text)
+        self.read += 0 if self.kept else sum(min(piece.tokens, max_tokens) for piece in entry.pieces)
+        self.pieces += len(entry.pieces)
 
     def table(self, keep_text: bool) -> Any:
         """The documents without vectors, as an Arrow table."""
         import pyarrow
 
-        arrays: dict[str, Any] = {"id": pyarrow.array([entry.document.id for entry in self.entries], pyarrow.string())}
+        names, digests = zip(*self.names(), strict=True)
+        arrays: dict[str, Any] = {"id": pyarrow.array(names, pyarrow.string())}
+        texts = self.own_texts() if keep_text or self.full_text else []
         if keep_text:
             # Offsets of 32 bits would limit the texts of a shard to 2 GiB.
-            arrays["text"] = pyarrow.array([entry.document.text for entry in self.entries], pyarrow.large_string())
-        arrays["digest"] = pyarrow.array([entry.digest for entry in self.entries], pyarrow.binary(16))
+            arrays["text"] = pyarrow.array(texts, pyarrow.large_string())
+        arrays["digest"] = pyarrow.array(digests, pyarrow.binary(16))
+        arrays.update(piece_columns([entry.pieces for entry in self.entries]))
+        if self.full_text:
+            arrays[WORDS] = pyarrow.array(map(searched_words, texts), pyarrow.large_string())
         for name, kind in self.columns.items():
-            arrays[name] = pyarrow.array([entry.values.get(name) for entry in self.entries], arrow_type(kind))
+            arrays[name] = pyarrow.array([entry.values.get(name) for entry, _ in self.rows()], arrow_type(kind))
         return pyarrow.table(arrays)
+
+    def save(self, store: Store, vectors: NDArray[np.float32] | None, keep_text: bool) -> None:
+        """Write and commit the documents, with the vectors that they have in the store unless new ones are given."""
+        store.set_columns(self.columns)
+        if vectors is None:
+            vectors = store.vectors([entry.document.id for entry in self.entries])
+        rows = with_vectors(self.table(keep_text), vectors, store.made_with().vectors)
+        store.commit(store.writer().write(store.reserve(), rows), self.names())
 
 
 class IndexPlan:
     """Goes through a source once; counts what it leaves out."""
 
-    def __init__(
-        self, rules: RowRules, store: Store, rejects: Rejects, encoder: Encoder, size: ShardSize, *, keep_ids: bool
-    ) -> None:
-        self._rules, self._store, self._rejects, self._encoder, self._size = rules, store, rejects, encoder, size
-        self._keep_ids = keep_ids  # for who encodes here
-        self.columns, self.unchanged = store.columns(), 0
+    def __init__(self, rules: RowRules, store: Store, rejects: Rejects, cutter: Cutter, size: ShardSize) -> None:
+        self._rules, self._store, self._rejects, self._cutter, self._size = rules, store, rejects, cutter, size
+        self.columns, self.unchanged, self.unread = store.columns(), 0, 0
+        self.seen = SeenIds()
 
     def shards(self, rows: Iterator[Row]) -> Generator[Shard, None, None]:
-        """Every shard that has to be encoded, in order; the last one may be small."""
-        shard, seen = Shard(), SeenIds()
+        """Every shard that has to be encoded, in order; the last one may be small. And those whose vectors are kept."""
+        open_shards = {kept: self._shard(kept) for kept in (False, True)}
         settled = self._store.count() > 0  # the first rows of a new index show what its columns hold
         given = dict(self.columns)
-        try:
-            while chunk := next_rows(rows):
-                documents = [document for row in chunk if (document := self._document(row, seen)) is not None]
-                positions = {row.place: row.position for row in chunk}
-                self._rejects.seen(len(chunk))
-                if not settled:
-                    for document in documents:
-                        widen(self.columns, document.metadata)
-                    self.columns.update(given)
-                    settled = True
-                for entry in self._new(documents):
-                    shard.entries.append(entry)
-                    shard.characters += len(entry.document.text)
-                    shard.read += min(entry.tokens, self._encoder.max_tokens)
-                    if self._full(shard):
-                        shard.columns, shard.position = dict(self.columns), positions[entry.document.place]
-                        yield shard
-                        shard = Shard()
+        while chunk := next_rows(rows):
+            documents = [document for row in chunk if (document := self._document(row)) is not None]
+            positions = {row.place: row.position for row in chunk}
+            self._rejects.seen(len(chunk))
+            if not settled:
+                for document in documents:
+                    widen(self.columns, document.metadata)
+                self.columns.update(given)
+                settled = True
+            for entry in self._new(documents):
+                shard = open_shards[entry.kept]
+                shard.add(entry, self._cutter.max_tokens)
+                if self._full(shard):
+                    shard.columns, shard.position = dict(self.columns), positions[entry.document.place]
+                    yield shard
+                    open_shards[entry.kept] = self._shard(entry.kept)
+            for shard in open_shards.values():
                 shard.columns, shard.position = dict(self.columns), chunk[-1].position
-            self._rejects.seen(0, last=True)
-            if shard.entries:
-                yield shard
-        finally:
-            seen.close()
+        self._rejects.seen(0, last=True)
+        yield from (shard for shard in open_shards.values() if shard.entries)
 
-    def _document(self, row: Row, seen: SeenIds) -> Document | None:
+    def _document(self, row: Row) -> Document | None:
         name = None
         try:
             document = self._rules.document(row)
             name = document.id
             refusal = self._store.refusal(document)
-            if refusal is None and seen.add(document.id):
+            if refusal is None and self.seen.add(document.id):
                 return document
-            raise BadRowError(refusal or "the id has been used before")
+            raise BadRowError(refusal or _DOUBLED)
         except BadRowError as error:
-            self._rejects.add(row.place, str(error), name)
+            self.unread += row.fields is None
+            self._reject(row.place, str(error), name, self._rules.name(row))
             return None
+
+    def _reject(self, place: Place, reason: str, shown: str | None, name: str | None, *, added: bool = False) -> None:
+        """Leave a row out, and what it may have been in the index before."""
+        self._rejects.add(place, reason, shown)
+        if name is not None and reason != _DOUBLED:
+            self.seen.reject(name, was_added=added)
 
     def _new(self, documents: list[Document]) -> list[ShardEntry]:
         """Documents that are not in the index as they are now."""
         digests = [document.digest() for document in documents]
         stored = self._store.digests([document.id for document in documents])
-        chosen: list[tuple[Document, bytes, Mapping[str, Any], bool]] = []
+        chosen: list[tuple[Document, bytes, Mapping[str, Any], bool, bool]] = []
         for document, digest, before in zip(documents, digests, stored, strict=True):
-            if digest == before:
+            same_text = before is not None and before[:8] == digest[:8]
+            if digest == before or (before is not None and not same_text and before == document.first_digest()):
                 self.unchanged += 1
                 continue
             try:
-                chosen.append((document, digest, fit(self.columns, document), before is not None))
+                chosen.append((document, digest, fit(self.columns, document), before is not None, same_text))
             except BadRowError as error:
-                self._rejects.add(document.place, str(error), document.id)
-        texts = [document.text for document, *_ in chosen]
-        tokenized = self._encoder.tokenize(texts) if self._keep_ids else None
-        counts = self._encoder.count_tokens(texts) if tokenized is None else tokenized.counts
-        ids: Sequence[Ids | None] = [None] * len(texts) if tokenized is None else tokenized.ids
-        return [ShardEntry(*parts, count, own) for parts, count, own in zip(chosen, counts, ids, strict=True)]
+                self._reject(document.place, str(error), document.id, document.id, added=True)
+        pieces = self._cutter.pieces([document.text for document, *_ in chosen])
+        entries = [ShardEntry(*parts, own) for parts, own in zip(chosen, pieces, strict=True)]
+        for entry in entries:
+            if len(entry.pieces) > MOST_CHUNKS:
+                reason, name = f"more than {MOST_CHUNKS:,} chunks", entry.document.id
+                self._reject(entry.document.place, reason, name, name, added=True)
+        return [entry for entry in entries if len(entry.pieces) <= MOST_CHUNKS]
+
+    def _shard(self, kept: bool) -> Shard:
+        return Shard(kept=kept, full_text=self._cutter.full_text)
 
     def _full(self, shard: Shard) -> bool:
         return (
             len(shard.entries) >= self._size.documents
             or shard.read >= self._size.tokens
+            or shard.pieces >= MOST_CHUNKS
             or shard.characters >= _SHARD_CHARACTERS
         )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace as replace_fields
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,15 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder
-from evenspan.indexing.columns import with_vectors
+from evenspan.indexing.estimate import estimate
+from evenspan.indexing.layout import Layout
+from evenspan.indexing.pieces import Cutter
 from evenspan.indexing.plan import EncodingOptions, IndexPlan, Shard, ShardSize
 from evenspan.indexing.reading import Rejects, SourceRows
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
-from evenspan.indexing.stores import locate_store
+from evenspan.indexing.stores import locate_store, store_kind
 from evenspan.indexing.stores.base import Store
+from evenspan.indexing.stores.options import StoreOptions
 from evenspan.indexing.summary import IndexProgress, IndexSummary
 from evenspan.models.calibrating import calibrated, calibration_of, uncalibrated
 from evenspan.models.features import TokenizedTexts
@@ -38,15 +43,19 @@ def index(
     field: str = "text", id_field: str | None = None, metadata: Sequence[str] | None = None,
     source_format: str | None = None, max_chars: int = 10_000_000,
     batch_tokens: int | None = None, document_prompt: str | None = None, query_prompt: str | None = None,
-    keep_text: bool = True, replace: bool = False, table: str | None = None, shard: ShardSize = ShardSize(),
+    keep_text: bool = True, replace: bool = False, prune: bool = False,
+    table: str | None = None, shard: ShardSize = ShardSize(),
     rejects: str | os.PathLike[str] | None = None, max_rejects: float = 0.1,
     engine: str = "local", address: str | None = None, workers: int | None = None,
     device: str | None = None, progress: bool = True,
+    chunk_tokens: int | None = None, overlap: int = 0, full_text: bool = False,
+    store_options: StoreOptions | str | None = None, dry_run: bool = False,
 ) -> IndexSummary:  # fmt: skip
     """Encode the documents of a source, calibrated, into a store; nothing is lost and nothing doubled.
 
     After a crash the same call goes on from the last committed shard. Called again later, it adds new documents and
-    replaces changed ones, told apart by their ids. An index of another model or calibration is refused.
+    replaces changed ones, told apart by their ids; where only metadata changed, the vector stays. A document whose row
+    cannot be used any more leaves the index. An index of another model or calibration is refused.
 
     Args:
         model: a folder, a name on the hub, `miniature:cls`, or a model, which is left as it was.
@@ -63,7 +72,9 @@ def index(
         document_prompt: in place of the model's own.
         query_prompt: in place of the model's own.
         keep_text: whether the store holds the texts.
-        replace: whether to start the index over.
+        replace: whether to start the index over. It is built beside the one that is there, which serves until it is whole;
+            after a crash the same call goes on.
+        prune: whether documents that are gone from the source leave the index, once all of it was read.
         table: in PostgreSQL; by default `evenspan`.
         shard: how many documents and tokens are committed at a time.
         rejects: a file for the rows that are skipped, with the reasons; by default beside the index.
@@ -73,25 +84,51 @@ def index(
         workers: processes of Ray that encode; by default one for each GPU, or for two CPUs.
         device: where the model computes.
         progress: whether a bar shows how far it is, in a terminal.
+        chunk_tokens: cuts documents between sentences into chunks of at most so many tokens, a vector each.
+        overlap: tokens that a chunk has in common with the one before, at most.
+        full_text: whether the store's own full-text index is built, for hybrid search; not in Parquet files.
+        store_options: how vectors are kept and the store's own index is built, as in `"hnsw,m=24,vectors=float16"`; see
+            `StoreOptions`.
+        dry_run: only count, and estimate bytes and time by a timed sample; returns an `IndexEstimate`.
     """
     options = EncodingOptions(
-        engine, address, workers, device, document_prompt, query_prompt, batch_tokens, keep_text, shard, progress
-    )
+        engine, address, workers, device, document_prompt, query_prompt, batch_tokens, keep_text, shard, progress,
+        Layout(chunk_tokens, overlap, full_text, store_options),
+    )  # fmt: skip
     rejected = Rejects(rejects, max_rejects)
-    opening = locate_store(store, write=True, replace=replace, table=table)
+    opening = locate_store(store, write=not dry_run, replace=replace and not dry_run, table=table)
+    kind = store_kind(store)
+    shown = "PostgreSQL" if kind == "postgres" else os.fspath(store)  # an address may hold a password
+    options.layout.check(kind, shown, keep_text=keep_text)
     rows = SourceRows(source, source_format, field, id_field, metadata, max_chars)
+    if dry_run:
+        with _encoder(model, calibration, options) as (encoder, settings), _existing(opening, new=replace) as there:
+            return estimate(there, shown, rows, max_rejects, encoder, settings, options)
     with _encoder(model, calibration, options) as (encoder, settings), contextlib.closing(opening()) as opened:
         try:
-            return _fill(opened, rows, rejected, encoder, settings, options)
+            return _fill(opened, rows, rejected, encoder, settings, options, replace=replace, prune=prune)
         except BaseException:
             opened.discard()
             raise
 
 
-def _start(store: Store, settings: IndexSettings, rows: SourceRows, options: EncodingOptions) -> None:
+@contextlib.contextmanager
+def _existing(opening: Callable[[], Store], *, new: bool) -> Iterator[Store | None]:
+    """The index that is there, unless a new one is to be made."""
+    with contextlib.ExitStack() as stack:
+        there = None
+        if not new:
+            with contextlib.suppress(FileNotFoundError):
+                there = stack.enter_context(contextlib.closing(opening()))
+        yield None if there is None or there.settings() is None else there
+
+
+def _start(store: Store, settings: IndexSettings, rows: SourceRows, options: EncodingOptions, *, replace: bool) -> None:
     """Make a new index, or make sure that the one that is there fits."""
     stored = store.settings()
-    if stored is None:
+    if stored is not None and options.layout.options is None:
+        settings = replace_fields(settings, vector_index=stored.vector_index)
+    if stored is None or (replace and stored != settings):
         store.start(settings)
     else:
         settings.check_same(stored, store.location)
@@ -100,6 +137,8 @@ def _start(store: Store, settings: IndexSettings, rows: SourceRows, options: Enc
                 f"{store.location} asks with the query prompt {stored.query_prompt!r}, not "
                 f"{settings.query_prompt!r}: leave it out, or start over with --replace."
             )
+        if settings.vector_index != stored.vector_index:
+            store.change_vector_index(replace_fields(stored, vector_index=settings.vector_index))
     columns = store.columns()
     for name, kind in rows.types.items():
         if columns.get(name, kind) != kind:
@@ -114,66 +153,93 @@ def _fill(
     encoder: Encoder,
     settings: IndexSettings,
     options: EncodingOptions,
+    *,
+    replace: bool,
+    prune: bool,
 ) -> IndexSummary:
     """Start the index or go on with it, encode what is new, and say what was done."""
-    _start(store, settings, rows, options)
+    _start(store, settings, rows, options, replace=replace)
     rejected.begin(store.rejects_path(), rows)
-    plan = IndexPlan(rows.rules, store, rejected, encoder, options.shard, keep_ids=options.engine == "local")
+    cutter = Cutter(encoder, settings, keep_ids=options.engine == "local")
+    plan = IndexPlan(rows.rules, store, rejected, cutter, options.shard)
     progress = IndexProgress(rows.size, shown=options.progress)
-    with contextlib.closing(rejected), prefetched(plan.shards(rows.rows)) as shards, progress:
-        if options.engine == "ray":
-            from evenspan.indexing.ray.engine import run_on_ray
-
-            run_on_ray(shards, settings, store, progress, options)
-        else:
-            _run_here(shards, encoder, store, progress, options)
-    if not progress.documents and not plan.unchanged:
-        raise ValueError(f"There is no document in {str(rows)!r}: {rejected}.")
-    encoding = time.perf_counter() - progress.began
+    with contextlib.closing(plan.seen), contextlib.closing(rejected):
+        with prefetched(plan.shards(rows.rows)) as shards, progress:
+            _encode(shards, encoder, settings, store, progress, options)
+        if not progress.documents and not progress.updated and not plan.unchanged:
+            raise ValueError(f"There is no document in {str(rows)!r}: {rejected}.")
+        encoding = time.perf_counter() - progress.began
+        invalid = store.delete(plan.seen.invalid())
+        pruned = _prune(store, plan) if prune else 0
+        if replace:  # of an unfinished run before this one
+            store.prune(plan.seen)
     store.finish()
-    return IndexSummary(
-        store=store.location,
-        total=store.count(),
-        added=progress.documents - progress.replaced,
-        replaced=progress.replaced,
-        unchanged=plan.unchanged,
-        tokens=progress.tokens,
-        truncated=progress.truncated,
-        rejected=dict(rejected.reasons),
-        rejects=str(rejected.path) if rejected.reasons else None,
+    return replace_fields(
+        IndexSummary.of(store.location, store.count(), progress, plan.unchanged, rejected, encoder.max_tokens),
         encoding_seconds=encoding,
-        seconds=time.perf_counter() - progress.began,
         device_seconds=encoder.busy_seconds or None,
+        updated=progress.updated,
+        invalid=invalid,
+        pruned=pruned,
     )
+
+
+def _prune(store: Store, plan: IndexPlan) -> int:
+    """Remove documents that are gone from the source, if it was read to the end, and every row of it."""
+    if plan.unread:
+        warnings.warn(
+            f"No document was removed: {plan.unread:,} rows could not be read, and may be documents of the index.",
+            stacklevel=2,
+        )
+        return 0
+    return store.prune(plan.seen)
+
+
+def _encode(
+    shards: Iterator[Shard],
+    encoder: Encoder,
+    settings: IndexSettings,
+    store: Store,
+    progress: IndexProgress,
+    options: EncodingOptions,
+) -> None:
+    if options.engine == "ray":
+        from evenspan.indexing.ray.engine import run_on_ray
+
+        run_on_ray(shards, settings, store, progress, options)
+    else:
+        _run_here(shards, encoder, store, progress, options)
 
 
 def _run_here(
     shards: Iterator[Shard], encoder: Encoder, store: Store, progress: IndexProgress, options: EncodingOptions
 ) -> None:
     """Encode, write and commit every shard, in order: the model computes while the last shard is written."""
-    writer = store.writer()
-
-    def save(shard: Shard, vectors: NDArray[np.float32]) -> Shard:
-        store.set_columns(shard.columns)
-        written = writer.write(store.reserve(), with_vectors(shard.table(options.keep_text), vectors))
-        store.commit(written, shard.names())
-        return shard
-
     under_way: deque[Shard] = deque()
+    saving: deque[tuple[Shard, Future[None]]] = deque()
+
+    def save(shard: Shard, vectors: NDArray[np.float32] | None) -> None:
+        settle()
+        saving.append((shard, pool.submit(shard.save, store, vectors, options.keep_text)))
+
+    def settle() -> None:
+        while saving:
+            shard, saved = saving.popleft()
+            saved.result()
+            progress.committed(shard, encoder.max_tokens)
 
     def texts() -> Iterator[list[str] | TokenizedTexts]:
         for shard in shards:
-            under_way.append(shard)
-            yield shard.texts()
+            if shard.kept:
+                save(shard, None)
+            else:
+                under_way.append(shard)
+                yield shard.texts()
 
     with ThreadPoolExecutor(max_workers=1) as pool:
-        saving: Future[Shard] | None = None
         for vectors in encoder.windows(texts()):
-            if saving is not None:
-                progress.committed(saving.result(), encoder.max_tokens)
-            saving = pool.submit(save, under_way.popleft(), vectors)
-        if saving is not None:
-            progress.committed(saving.result(), encoder.max_tokens)
+            save(under_way.popleft(), vectors)
+        settle()
 
 
 @contextlib.contextmanager
@@ -198,4 +264,7 @@ def _encoder(
     with uncalibrated(loaded) if calibration is None else calibrated(loaded, calibration):
         prompts = (options.document_prompt, options.query_prompt)
         settings = IndexSettings.of(loaded, name, str(calibration or NO_CALIBRATION), prompts, options.keep_text)
+        settings = options.layout.of(settings)
+        if calibration is not None:
+            options.layout.check_baskets(calibration)
         yield Encoder(loaded, prompt=options.document_prompt, batch_tokens=options.batch_tokens), settings

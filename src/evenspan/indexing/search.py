@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,12 +15,17 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
+from evenspan.corpus.terms import terms
 from evenspan.encoding import Encoder
-from evenspan.identity import vectors_digest
+from evenspan.identity import vectors_digest, weights_digest
 from evenspan.indexing.filters import Filter, parse
+from evenspan.indexing.finding import Find, best_documents, fused_depth, fused_documents
+from evenspan.indexing.maintaining import delete_documents
+from evenspan.indexing.run import index
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores import locate_store
-from evenspan.indexing.stores.base import Hit
+from evenspan.indexing.stores.base import Hit, ReplacedError, Store
+from evenspan.indexing.summary import IndexSummary
 from evenspan.models.calibrating import uncalibrated
 from evenspan.models.loading import load
 from evenspan.models.reading import room_for_text, windows
@@ -32,7 +37,17 @@ _MOST_RESULTS = 1_000_000  # of one query
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A document that was found; `part` is the part of it that matches best, if texts are kept and it was asked for."""
+    """A document that was found.
+
+    Attributes:
+        rank: 1 for the best.
+        score: the similarity of the vectors; of a hybrid search the sum of 1 / (60 + rank) over its two rankings.
+        id: of the document.
+        text: the document's, if texts are kept; in an index of chunks, that of the chunk that matches best.
+        part: the part of the text that matches best, if it was asked for; else, in an index of chunks, the chunk.
+        metadata: of the document.
+        span: from and to which character of the document the chunk goes, in an index of chunks.
+    """
 
     rank: int
     score: float
@@ -40,6 +55,7 @@ class SearchResult:
     text: str | None
     part: str | None
     metadata: Mapping[str, Any]
+    span: tuple[int, int] | None = None
 
 
 class Index:
@@ -53,6 +69,7 @@ class Index:
         table: str | None = None,
         device: str | None = None,
     ) -> None:
+        self._location, self._table = store, table
         self._store = locate_store(store, table=table)()
         settings = self._store.settings()
         if settings is None:
@@ -65,34 +82,80 @@ class Index:
     @cached_property
     def model(self) -> SentenceTransformer:
         """The model that made the index, loaded when it is first needed."""
+        model = self._exact_model()
+        # Half precision is for devices that are fast at it.
+        return model.float() if self._given is None and model.device.type == "cpu" else model
+
+    def _exact_model(self) -> SentenceTransformer:
+        """The model that made the index, in the precision in which it did."""
         settings, model = self.settings, self._given
+        dtype = getattr(torch, settings.dtype)
         if model is None:
             options: dict[str, Any] = {} if self._device is None else {"device": self._device}
             if settings.revision is not None and not os.path.isdir(settings.model):
                 options["revision"] = settings.revision
-            model = load(settings.model, **options).to(getattr(torch, settings.dtype))
-        # Weights of another precision have another digest; the dimensions are all that can be compared then.
-        same_type = str(model.dtype).removeprefix("torch.") == settings.dtype
-        if same_type and vectors_digest(model) != settings.weights:
+            model = load(settings.model, **options).to(dtype)
+        if vectors_digest(model, weights_digest(model, dtype)) != settings.weights:
+            other = "" if model.dtype == dtype else f", or has lost precision: the index was made in {settings.dtype}"
             raise ValueError(
-                f"{self._store.location} was made with {settings.model!r}, and this is another model: name the right one, "
-                "or start the index over with --replace."
+                f"{self._store.location} was made with {settings.model!r}, and this is another model{other}: name the right "
+                "one, or start the index over with --replace."
             )
-        # Half precision is for devices that are fast at it.
-        return model.float() if self._given is None and model.device.type == "cpu" else model
+        return model
+
+    def _current(self) -> Store:
+        """The store; opened again if the index was replaced by one with the same settings."""
+        if self._store.replaced():
+            opened = locate_store(self._location, table=self._table)()
+            settings = opened.settings()
+            if settings != self.settings:
+                opened.close()
+                raise ReplacedError(
+                    f"{self._store.location} was replaced by an index with other settings after it had been opened: open "
+                    "it again."
+                )
+            self._store.close()
+            self._store = opened
+        return self._store
+
+    def delete(self, ids: Iterable[str] | None = None, *, where: str | None = None) -> int:
+        """Remove documents by their ids, or those that pass a filter; returns how many there were."""
+        self._current()
+        return delete_documents(self._location, ids, where=where, table=self._table)
+
+    def upsert(self, documents: Iterable[Mapping[str, Any]], **options: Any) -> IndexSummary:
+        """Add documents, or replace those with the same ids, encoded as all others; `options` are those of `index`."""
+        self._current()
+        settings = self.settings
+        fixed = {"document_prompt": settings.document_prompt, "keep_text": settings.text, "table": self._table}
+        fixed |= {name: getattr(settings, name) for name in ("chunk_tokens", "overlap", "full_text")}
+        model = self._exact_model()
+        return index(model, documents, self._location, settings.calibration, **{"progress": False, **options, **fixed})
 
     @overload
     def search(  # type: ignore[overload-overlap]
-        self, queries: str, k: int = 10, where: str | None = None, *, parts: bool = False
+        self, queries: str, k: int = 10, where: str | None = None, *, parts: bool = False, hybrid: bool = False
     ) -> list[SearchResult]: ...
 
     @overload
     def search(
-        self, queries: Sequence[str], k: int = 10, where: str | None = None, *, parts: bool = False
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        where: str | None = None,
+        *,
+        parts: bool = False,
+        hybrid: bool = False,
     ) -> list[list[SearchResult]]: ...
 
     def search(
-        self, queries: str | Sequence[str], k: int = 10, where: str | None = None, *, parts: bool = False
+        self,
+        queries: str | Sequence[str],
+        k: int = 10,
+        where: str | None = None,
+        *,
+        parts: bool = False,
+        hybrid: bool = False,
     ) -> list[SearchResult] | list[list[SearchResult]]:
         """The `k` best documents for a query, or for each of several.
 
@@ -101,21 +164,31 @@ class Index:
             k: how many documents.
             where: a filter on metadata, such as `"year >= 2020 and lang = 'de'"`.
             parts: also find the part of each document that matches best, which encodes the documents' parts.
+            hybrid: rank by the store's own full-text index, too, and join the two rankings.
         """
         self._check(k, where)  # before a model is loaded
-        vectors = self.encode([queries] if isinstance(queries, str) else list(queries))
+        if hybrid:
+            self.check_hybrid()
+        texts = [queries] if isinstance(queries, str) else list(queries)
+        vectors = self.encode(texts)
+        found = self.search_vectors(vectors, fused_depth(k) if hybrid else k, where)
+        if hybrid:
+            found = fused_documents(found, self._search_words(texts, fused_depth(k), where), k)
         results = []
-        for vector, hits in zip(vectors, self.search_vectors(vectors, k, where), strict=True):
+        for vector, hits in zip(vectors, found, strict=True):
             ranked = enumerate(zip(hits, self._parts(vector, hits, parts), strict=True), start=1)
             results.append(
-                [SearchResult(rank, hit.score, hit.id, hit.text, part, hit.metadata) for rank, (hit, part) in ranked]
+                [
+                    SearchResult(rank, hit.score, hit.id, hit.text, part, hit.metadata, hit.span)
+                    for rank, (hit, part) in ranked
+                ]
             )
         return results[0] if isinstance(queries, str) else results
 
     def _check(self, k: int, where: str | None) -> Filter | None:
         if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= _MOST_RESULTS:
             raise ValueError(f"k must be a whole number from 1 to {_MOST_RESULTS:,}, not {k!r}.")
-        return None if where is None else parse(where, self._store.columns())
+        return None if where is None else parse(where, self._current().columns())
 
     def search_vectors(self, vectors: NDArray[np.float32], k: int = 10, where: str | None = None) -> list[list[Hit]]:
         """The `k` best documents for each query vector."""
@@ -124,7 +197,40 @@ class Index:
             raise ValueError(
                 f"Query vectors must have the shape (queries, {self.settings.dimensions}), not {vectors.shape}."
             )
-        return self._store.search(vectors, k, expression) if len(vectors) else []
+        return self._rows(lambda some, rows: self._current().search(vectors[some], rows, expression), len(vectors), k)
+
+    def _search_words(self, queries: Sequence[str], k: int, where: str | None) -> list[list[Hit]]:
+        """The `k` best documents for each query by the store's full-text index."""
+        expression, words = self._check(k, where), [terms(query) for query in queries]
+        return self._rows(
+            lambda some, rows: self._current().search_words([words[query] for query in some], rows, expression),
+            len(words),
+            k,
+        )
+
+    def _rows(self, find: Find, queries: int, k: int) -> list[list[Hit]]:
+        """The best row of each of the best documents."""
+        while True:
+            try:
+                return best_documents(find, queries, k, chunked=self.settings.chunk_tokens is not None)
+            except ReplacedError:  # meanwhile
+                self._current()
+
+    def check_hybrid(self) -> None:
+        """Refuse a hybrid search where there is no full-text index."""
+        if self.settings.full_text:
+            return
+        if not self._store.searches_words:
+            problem = "is of Parquet files, which have no full-text index: hybrid search needs LanceDB or PostgreSQL"
+        elif not self.settings.text:
+            problem = (
+                "keeps no texts, so there are no words to search: index them with full_text=True into another store"
+            )
+        else:
+            problem = (
+                "has no full-text index: index the documents with full_text=True, into another store or with --replace"
+            )
+        raise ValueError(f"{self._store.location} {problem}.")
 
     def encode(self, queries: Sequence[str]) -> NDArray[np.float32]:
         """The vectors of some queries: never calibrated, with the query prompt of the index."""
@@ -143,7 +249,7 @@ class Index:
     def _parts(self, query: NDArray[np.float32], hits: Sequence[Hit], wanted: bool) -> Sequence[str | None]:
         """For each document the part of it that is most like the query, where that is wanted."""
         if not hits or not wanted:
-            return [None] * len(hits)
+            return [None if hit.chunk is None else hit.text for hit in hits]
         size = min(_PART_TOKENS, room_for_text(self.model, self.settings.document_prompt))
         cut = [windows(self.model, hit.text or "", size) for hit in hits]
         pieces = [[piece for piece in of_document if piece.strip()][:_MOST_PARTS] for of_document in cut]
@@ -156,15 +262,15 @@ class Index:
 
     def rows(self) -> Iterator[Hit]:
         """Every document with its vector, in no particular order."""
-        return self._store.rows()
+        return self._current().rows()
 
     @property
     def columns(self) -> dict[str, str]:
         """The metadata columns that a filter can use, and their types."""
-        return self._store.columns()
+        return self._current().columns()
 
     def __len__(self) -> int:
-        return self._store.count()
+        return self._current().count()
 
     def close(self) -> None:
         """Let go of files and connections."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -13,8 +13,9 @@ from evenspan.models.reading import document_prompt, query_prompt
 
 NO_CALIBRATION = "none"
 Prompts = tuple[str | None, str | None]  # for documents and for queries; None for the model's own
-# What may differ between two runs into one index: where the model lay, and how queries are asked.
-_FREE = ("model", "revision", "query_prompt")
+# What may differ between two runs into one index: where the model lay, and how queries are asked; and
+# how the store's own index is built.
+_FREE = ("model", "revision", "query_prompt", "vector_index")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,12 @@ class IndexSettings:
     similarity: str  # `cosine` (vectors have length 1) or `dot`
     dtype: str  # of the weights
     text: bool  # whether texts are kept
+    # What follows is stored only where it is not the default: indexes without it are as ever.
+    chunk_tokens: int | None = None  # most tokens in a chunk; None for whole documents
+    overlap: int = 0  # tokens of two chunks
+    full_text: bool = False  # whether the store's own full-text index is there for hybrid search
+    vectors: str = "float32"  # how they are kept
+    vector_index: str = "auto"  # see `StoreOptions`
 
     @classmethod
     def of(
@@ -58,14 +65,15 @@ class IndexSettings:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values."""
-        return asdict(self)
+        """JSON-ready values, without those that have a default and are it."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IndexSettings:
-        """The inverse of `to_dict`; refuses what it does not know."""
+        """The inverse of `to_dict`; refuses what it does not know. What has a default may be missing in an older one."""
         known = {field.name for field in fields(cls)}
-        if set(values) != known:
+        needed = {field.name for field in fields(cls) if field.default is MISSING}
+        if not needed <= set(values) <= known:
             raise ValueError(
                 f"The index has settings {sorted(values)}, this evenspan knows {sorted(known)}: another version made it."
             )
@@ -73,7 +81,7 @@ class IndexSettings:
 
     def check_same(self, stored: IndexSettings, location: str) -> None:
         """Refuse to mix vectors of two kinds in one index, with both settings side by side."""
-        now, before = self.to_dict(), stored.to_dict()
+        now, before = asdict(self), asdict(stored)
         different = [name for name in now if now[name] != before[name]]
         if set(different) <= set(_FREE):
             return

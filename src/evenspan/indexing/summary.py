@@ -7,24 +7,34 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from evenspan.formatting import share
 from evenspan.indexing.plan import Shard
+from evenspan.indexing.reading import Rejects
+from evenspan.models.reading import UNLIMITED
 from evenspan.progress import ProgressBar
 
 
 class IndexProgress(ProgressBar):
     """A progress bar over the bytes of a source, and the counts of what was committed."""
 
-    def __init__(self, size: int | None, *, shown: bool) -> None:
-        super().__init__("Indexing documents", size or None, shown=shown)  # a pipe has a size of 0
-        self.documents = self.replaced = self.tokens = self.truncated = 0
+    def __init__(self, size: int | None, *, shown: bool, label: str = "Indexing documents") -> None:
+        super().__init__(label, size or None, shown=shown)  # a pipe has a size of 0
+        self.documents = self.replaced = self.updated = self.tokens = self.truncated = self.unread = 0
+        self.chunks: int | None = None
         self.began = time.perf_counter()
 
     def committed(self, shard: Shard, max_tokens: int) -> None:
         """Count a shard that is safe."""
-        self.documents += len(shard.entries)
-        self.replaced += sum(entry.replaces for entry in shard.entries)
+        if shard.kept:
+            self.updated += len(shard.entries)
+        else:
+            self.documents += len(shard.entries)
+            self.replaced += sum(entry.replaces for entry in shard.entries)
+            self.truncated += sum(any(piece.tokens > max_tokens for piece in entry.pieces) for entry in shard.entries)
+            self.unread += sum(shard.tokens) - shard.read
+            if any(entry.pieces[0].span is not None for entry in shard.entries):
+                self.chunks = (self.chunks or 0) + shard.pieces
         self.tokens += shard.read
-        self.truncated += sum(entry.tokens > max_tokens for entry in shard.entries)
         seconds = max(time.perf_counter() - self.began, 1e-9)
         rates = f"{self.documents / seconds:,.0f} documents/s, {self.tokens / seconds:,.0f} tokens/s"
         self.note = f"{self.documents:,} documents, {rates}"
@@ -47,6 +57,36 @@ class IndexSummary:
     encoding_seconds: float
     seconds: float
     device_seconds: float | None = None  # that the device was busy; None if it is not known, as of Ray's workers
+    updated: int = 0  # whose metadata alone changed: they were not encoded again
+    invalid: int = 0  # that left the index because their rows cannot be used any more
+    pruned: int = 0  # that left it because they are gone from the source
+    chunks: int | None = None  # of these documents; None where they are whole
+    unread: int = 0  # tokens beyond the model's limit
+    max_tokens: int | None = None  # that limit; None if there is none
+
+    @classmethod
+    def of(
+        cls, store: str, total: int, progress: IndexProgress, unchanged: int, rejected: Rejects, max_tokens: int
+    ) -> IndexSummary:
+        """What a run has counted so far."""
+        seconds = time.perf_counter() - progress.began
+        return cls(
+            store=store,
+            total=total,
+            added=progress.documents - progress.replaced,
+            replaced=progress.replaced,
+            unchanged=unchanged,
+            tokens=progress.tokens,
+            truncated=progress.truncated,
+            rejected=dict(rejected.reasons),
+            rejects=str(rejected.path) if rejected.reasons else None,
+            encoding_seconds=seconds,
+            seconds=seconds,
+            updated=progress.updated,
+            chunks=progress.chunks,
+            unread=progress.unread,
+            max_tokens=max_tokens if max_tokens < UNLIMITED else None,
+        )
 
     @property
     def documents(self) -> int:
@@ -62,17 +102,39 @@ class IndexSummary:
         """All counts as a JSON object."""
         return json.dumps(asdict(self), indent=2)
 
+    @property
+    def truncation(self) -> str | None:
+        """What the model never reads of the documents that were encoded, in a sentence."""
+        if not self.documents or self.max_tokens is None:
+            return None
+        read = f"{self.max_tokens:,} tokens that the model reads"
+        if not self.truncated:
+            return f"Nothing is cut off: every {'document' if self.chunks is None else 'chunk'} fits into the {read}."
+        never = f"{share(self.unread, self.tokens + self.unread)} of the text is never read"
+        advice = "" if self.chunks is not None else "; chunks would be (--chunk-tokens)"
+        documents = f"{self.truncated:,} of {self.documents:,} documents"
+        return f"{documents} ({share(self.truncated, self.documents)}) are longer than the {read}: {never}{advice}."
+
     def __str__(self) -> str:
-        rate = max(self.encoding_seconds, 1e-9)
         lines = [
+            *filter(None, [self.truncation]),
             f"{self.store}: {self.total:,} documents",
             *(f"  {name:10} {getattr(self, name):,}" for name in ("added", "replaced", "unchanged")),
-            f"  tokens     {self.tokens:,} ({self.truncated:,} documents truncated)",
+            *(f"  {name:10} {count:,}" for name in ("updated", "invalid", "pruned") if (count := getattr(self, name))),
+            *([] if self.chunks is None else [f"  chunks     {self.chunks:,}"]),
+            f"  tokens     {self.tokens:,}",
             f"  skipped    {self.skipped:,}" + (f", see {self.rejects}" if self.rejects else ""),
             *(f"    {reason}: {count:,}" for reason, count in sorted(self.rejected.items())),
+            *self._closing(),
+        ]
+        return "\n".join(lines)
+
+    def _closing(self) -> list[str]:
+        rate = max(self.encoding_seconds, 1e-9)
+        lines = [
             f"  time       {self.seconds:,.1f} s "
             f"({self.documents / rate:,.1f} documents/s, {self.tokens / rate:,.0f} tokens/s while encoding)",
         ]
         if self.device_seconds is not None:
             lines.append(f"  device     busy {min(1.0, self.device_seconds / rate):.0%} of the time of encoding")
-        return "\n".join(lines)
+        return lines

@@ -152,13 +152,13 @@ class BatchRunner:
             for window in ready:
                 launched = self.launch(window)
                 if waiting is not None:
-                    yield self._fetch(waiting)
+                    yield self.fetch(waiting)
                 waiting = launched
                 if not self.on_gpu:
-                    yield self._fetch(waiting)
+                    yield self.fetch(waiting)
                     waiting = None
             if waiting is not None:
-                yield self._fetch(waiting)
+                yield self.fetch(waiting)
 
     def prepare(self, window: Sequence[Ids]) -> Window:
         """The batches of a window."""
@@ -232,7 +232,8 @@ class BatchRunner:
         event.record()
         return event
 
-    def _fetch(self, launched: Launched) -> NDArray[Any]:
+    def fetch(self, launched: Launched) -> NDArray[Any]:
+        """The vectors of a window; waits for them."""
         with self._on_device():
             vectors = launched.array()
             self.busy += launched.seconds

@@ -28,6 +28,7 @@ def subject_findings(subject: Subject) -> list[Finding]:
         prefix = f"{name}: " if (name := subject.audit_name(path)) else ""
         of_audits.append([replace(finding, lead=prefix + finding.lead) for finding in audit_findings(audit)])
     ordered = [first for first, *_ in of_audits] + [finding for _, *rest in of_audits for finding in rest]
+    ordered += [Finding("Advice:", advice.sentence) for _, advice in subject.advice]
     for evaluation in subject.evaluations:
         ordered += _positions(evaluation) + _calibration(evaluation, subject.audited_calibration)
     return list(dict.fromkeys(ordered))

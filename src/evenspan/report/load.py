@@ -1,4 +1,4 @@
-"""Which of the files are audits and evaluations, and of which model."""
+"""Which of the files are audits, evaluations and advice, and of which model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evenspan.advising.advice import KIND as ADVICE
+from evenspan.advising.advice import Advice
 from evenspan.auditing.audit_result import KIND, Audit
 from evenspan.auditing.parsing import parse
 from evenspan.evaluation.scores import EvaluationResult
@@ -15,7 +17,7 @@ from evenspan.formatting import tame
 
 HOW = (
     "`evenspan audit MODEL --texts FILE -o DIR`, `evenspan evaluate MODEL --benchmark NAME --output DIR` and "
-    "`evenspan sweep MODEL --benchmark NAME --output DIR` write what a report is made of"
+    "`evenspan sweep MODEL --benchmark NAME --output DIR` write what a report is made of, and so does `evenspan advise`"
 )
 _COMPANIONS = ("run.json", "comparison.json")  # written beside results, and no results themselves
 # Results that agree in these are of the same queries and the same model, so that their figures can stand side by side.
@@ -60,6 +62,7 @@ class Subject:
     weights: str | None = None
     audits: list[tuple[Path, Audit]] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
+    advice: list[tuple[Path, Advice]] = field(default_factory=list)
 
     @property
     def audited_calibration(self) -> str | None:
@@ -90,6 +93,7 @@ def read_sources(sources: Iterable[str | Path]) -> Material:
     named = [Path(source) for source in sources]
     audits: list[tuple[Path, Audit]] = []
     results: list[tuple[Path, EvaluationResult]] = []
+    advice: list[tuple[Path, Advice]] = []
     skipped: list[tuple[Path, str]] = []
     for path in _files(named):
         content = _read(path)
@@ -97,15 +101,17 @@ def read_sources(sources: Iterable[str | Path]) -> Material:
             audits.append((path, content))
         elif isinstance(content, EvaluationResult):
             results.append((path, content))
+        elif isinstance(content, Advice):
+            advice.append((path, content))
         else:
             skipped.append((path, content))
-    if not audits and not results:
+    if not audits and not results and not advice:
         where = ", ".join(map(str, named)) or "nothing"
         reasons = "".join(f"\n  {path}: {reason}" for path, reason in skipped[:5])
         raise ValueError(f"There is no audit and no evaluation in {where}: {HOW}.{reasons}")
-    folders = dict.fromkeys(path.parent for path, _ in [*audits, *results])
+    folders = dict.fromkeys(path.parent for path, _ in [*audits, *results, *advice])
     runs = {folder: run for folder in folders if (run := _run(folder / "run.json"))}
-    return Material(_subjects(audits, _evaluations(results)), runs, tuple(skipped))
+    return Material(_subjects(audits, _evaluations(results), advice), runs, tuple(skipped))
 
 
 def _files(named: Sequence[Path]) -> list[Path]:
@@ -120,12 +126,14 @@ def _files(named: Sequence[Path]) -> list[Path]:
     return list(files.values())
 
 
-def _read(path: Path) -> Audit | EvaluationResult | str:
+def _read(path: Path) -> Audit | EvaluationResult | Advice | str:
     """What a file holds, or why that is nothing for a report."""
     try:
         values = json.loads(path.read_text(encoding="utf-8-sig"))
         if isinstance(values, dict) and values.get("kind") == KIND:
             return Audit.from_dict(values)
+        if isinstance(values, dict) and values.get("kind") == ADVICE:
+            return Advice.from_dict(values)
         if not isinstance(values, dict) or not {"benchmark", "method", "groups", "ndcg", "setting"} <= values.keys():
             return "neither an audit nor the result of an evaluation"
         result = EvaluationResult.from_dict(values)
@@ -159,7 +167,9 @@ def _evaluations(results: Sequence[tuple[Path, EvaluationResult]]) -> list[Evalu
     return evaluations
 
 
-def _subjects(audits: Sequence[tuple[Path, Audit]], evaluations: Sequence[Evaluation]) -> tuple[Subject, ...]:
+def _subjects(
+    audits: Sequence[tuple[Path, Audit]], evaluations: Sequence[Evaluation], advice: Sequence[tuple[Path, Advice]]
+) -> tuple[Subject, ...]:
     subjects: list[Subject] = []
 
     def subject(model: object, weights: object) -> Subject:
@@ -175,4 +185,6 @@ def _subjects(audits: Sequence[tuple[Path, Audit]], evaluations: Sequence[Evalua
         subject(audit.model, audit.setting.get("weights_sha256")).audits.append((path, audit))
     for evaluation in evaluations:
         subject(*map(evaluation.setting.get, ("model", "weights_sha256"))).evaluations.append(evaluation)
+    for path, content in advice:
+        subject(content.model, content.setting.get("weights_sha256")).advice.append((path, content))
     return tuple(subjects)

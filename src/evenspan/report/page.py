@@ -12,12 +12,15 @@ from evenspan.auditing.findings import Finding
 from evenspan.drawing import palette
 from evenspan.drawing.figure import Figure, inline
 from evenspan.formatting import listed, model_name, printable
+from evenspan.report.figures.advice import advice_figures
 from evenspan.report.figures.audit import audit_figures
 from evenspan.report.figures.evaluation import evaluation_figures
 from evenspan.report.figures.models import model_figures
 from evenspan.report.findings import Tile, subject_findings, tiles
 from evenspan.report.load import Material, Subject
-from evenspan.report.tables import Table, audit_tables, data_table, evaluation_table, settings_tables
+from evenspan.report.tables import Table, advice_table, audit_tables, data_table, evaluation_table, settings_tables
+
+_PLURALS = {"audit": "audits", "evaluation": "evaluations", "piece of advice": "pieces of advice"}
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,10 @@ def page(material: Material, content: Sequence[Section], folder: str, shared: Se
 
 def _made_from(material: Material) -> str:
     audits = sum(len(subject.audits) for subject in material.subjects)
+    pieces = sum(len(subject.advice) for subject in material.subjects)
     results = sum(len(evaluation.results) for subject in material.subjects for evaluation in subject.evaluations)
-    counts = {"audit": audits, "evaluation": results}
-    return listed([f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items() if number])
+    counts = {"audit": audits, "evaluation": results, "piece of advice": pieces}
+    return listed([f"{number} {name if number == 1 else _PLURALS[name]}" for name, number in counts.items() if number])
 
 
 def _parts(subject: Subject, key: str) -> list[Part]:
@@ -85,6 +89,13 @@ def _parts(subject: Subject, key: str) -> list[Part]:
     for place, (path, audit) in enumerate(subject.audits, 1):
         figures = _placed(audit_figures(audit, f"{key}-audit{place}"))
         parts.append(Part("What the audit shows", subject.audit_name(path), figures, audit_tables(audit), audit.notes))
+    for place, (_, advice) in enumerate(subject.advice, 1):
+        figures, tables = (
+            _placed(advice_figures(advice, f"{key}-advice{place}")),
+            [advice_table(advice)] * bool(advice.rows),
+        )
+        remarks = [str(advice.truncation), *advice.notes]
+        parts.append(Part("Whether to calibrate, and whether to chunk", advice.benchmark, figures, tables, remarks))
     audited = subject.audited_calibration
     for place, evaluation in enumerate(subject.evaluations, 1):
         figures = _placed(evaluation_figures(evaluation, f"{key}-evaluation{place}", audited))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evenspan.advising.advice import Advice
 from evenspan.auditing.audit_result import Audit
 from evenspan.auditing.schema import Estimate, Representation
 from evenspan.drawing.figure import Figure
@@ -120,6 +121,13 @@ def _methods(
     return Table(caption, header, rows, folded=folded)
 
 
+def advice_table(advice: Advice) -> Table:
+    """What was compared, and what each is the best at."""
+    header, *rows = advice.table()
+    caption = f"nDCG@10 × 100 by position, what a document takes in the index, and the time to encode; {advice.command}"
+    return Table(caption, [*header[:-1], "remarks"], rows, kind="texts")
+
+
 def data_table(figure: Figure) -> Table | None:
     """The data of a figure, if they are few."""
     if len(figure.rows) > _FEW_ROWS:
@@ -138,6 +146,8 @@ def settings_tables(material: Material) -> Iterator[tuple[str, Table]]:
     for subject in material.subjects:
         for path, audit in subject.audits:
             yield _settings(path, {"calibration": audit.calibration, **audit.setting}, material.runs.get(path.parent))
+        for path, advice in subject.advice:
+            yield _settings(path, {"command": advice.command, **advice.setting}, material.runs.get(path.parent))
         for evaluation in subject.evaluations:
             for folder in dict.fromkeys(path.parent for path in evaluation.paths):
                 pairs = zip(evaluation.paths, evaluation.results, strict=True)

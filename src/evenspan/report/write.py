@@ -13,17 +13,17 @@ from evenspan.evaluation.cache import write_whole
 from evenspan.report.load import Material, read_sources
 from evenspan.report.page import page, sections, together
 
-_FIGURE = re.compile(r"(m\d+-(audit|evaluation)\d+|models)-[\w-]+\.(svg|png|csv)")
+_FIGURE = re.compile(r"(m\d+-(audit|evaluation|advice)\d+|models)-[\w-]+\.(svg|png|csv)")
 
 
 def write_report(sources: Iterable[str | Path] | str | Path | Material, output: str | Path = "report.html") -> Path:
-    """Write one self-contained page about audits, evaluations and sweeps, and every figure beside it.
+    """Write one self-contained page about audits, evaluations, sweeps and advice, and every figure beside it.
 
     Figures go to a folder named after the page, `report_figures` for `report.html`: as SVG, as PNG, and their data as
     CSV. The same sources give the same files.
 
     Args:
-        sources: files and folders that `evenspan audit`, `evaluate` and `sweep` wrote, or what `read_sources` made.
+        sources: files and folders that `evenspan audit`, `evaluate`, `sweep` and `advise` wrote, or what `read_sources` made.
         output: where the page goes; folders that are missing are created once there is something to write.
 
     Returns:

@@ -2,88 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
+from evenspan.encoding import Encoder, Truncated, truncation
 from evenspan.evaluation.benchmark import Benchmark
-from evenspan.evaluation.comparing import Comparison, Difference, compare
+from evenspan.evaluation.benchmarks.texts import TooShortError, documents_of, from_texts, is_made_of_texts
+from evenspan.evaluation.comparing import Comparison, compare
 from evenspan.evaluation.evaluating import evaluate, require_evaluation
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.scoring import Resampling, summarise
-from evenspan.sweeps.objectives import Aim, Objective
+from evenspan.sweeps.grids import paper_grid
+from evenspan.sweeps.objectives import Aim
 from evenspan.sweeps.splitting import split
 from evenspan.sweeps.sweep_result import SweepResult
 from evenspan.sweeps.sweeping import sweep
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """What tuning found.
-
-    Attributes:
-        calibration: what to use, as `calibrate` takes it; None: leave it off.
-        candidate: the best setting on the development queries, of those that cost no more than they may if there are any.
-        chosen: whether it was better there than the plain model.
-        development: plain and candidate on the queries that chose.
-        confirmation: plain and candidate on the other queries, with the significance of the difference.
-        sweep: all settings on all queries.
-        aim: what was chosen by, see `tune`.
-        gain: of the candidate in what counts (HM; nDCG@10 where there are no positions) on the confirming queries.
-        losses: what a candidate costs that is better there, in words; with `balanced` the reason to leave it off.
-        passed_over: the setting that was better by HM than the candidate on the development queries, and what it cost there.
-    """
-
-    calibration: Calibration | None
-    candidate: Calibration
-    chosen: bool
-    development: Comparison
-    confirmation: Comparison
-    sweep: SweepResult
-    aim: Aim
-    gain: Difference
-    losses: tuple[str, ...] = ()
-    passed_over: str | None = None
-
-    @property
-    def objective(self) -> Objective:
-        """What was chosen by."""
-        return self.aim.objective
-
-    def __str__(self) -> str:
-        gain, aim, queries = self.gain, self.aim, "on the development queries"
-        measured = f"{aim.figure} {100 * gain.value:+.2f}"
-        if gain.interval is not None:
-            measured += f", 95 % interval {100 * gain.interval[0]:+.2f} to {100 * gain.interval[1]:+.2f}"
-        best = f"the best of {len(self.sweep.results)} settings {queries}"
-        best += ", of those that cost no more than they may" if self.passed_over else ""
-        if self.calibration is not None:
-            answer = f"Use {self.calibration}: {best}, and on the others {measured}."
-            if aim.limited:
-                answer += " Overall nDCG@10 does not fall beyond noise, and no position loses more than another gains."
-            answer += f" It has its price: {'; '.join(self.losses)}." if self.losses else ""
-        elif self.losses:
-            answer = f"Leave it off: {self.candidate} was {best}, and has on the others {measured}, but it costs more than it "
-            answer += f"may: {'; '.join(self.losses)}. To go by HM alone, choose the objective 'hm' (--objective hm)."
-        elif self.chosen:
-            answer = (
-                f"Leave it off: {self.candidate} was {best}, but on the others its gain is within noise ({measured})."
-            )
-        else:
-            answer = (
-                f"Leave it off: {queries} none of {len(self.sweep.results)} settings was better than the plain model. "
-            )
-            answer += f"The best of them, {self.candidate}, has on the others {measured}."
-        answer += f" Not chosen, though better by {aim.figure}: {self.passed_over}." if self.passed_over else ""
-        return f"{answer}\n\nDevelopment queries\n{self.development}\n\nConfirming queries\n{self.confirmation}"
+from evenspan.sweeps.tuned import LeftOff, Tuning
 
 
 def tune(
     model: SentenceTransformer,
-    benchmark: Benchmark,
+    benchmark: Benchmark | Sequence[str],
     calibrations: Sequence[Calibration] | None = None,
     *,
     development: float = 0.5,
@@ -92,8 +35,11 @@ def tune(
     resamples: int = 1000,
     seed: int = 42,
     **options: Any,
-) -> Tuning:
+) -> Tuning | LeftOff:
     """Find the setting for a model on a benchmark, or find that the plain model is as good.
+
+    Instead of a benchmark, texts will do: sentences of a sample of them stand in for questions, as in
+    `load_benchmark("texts:corpus.jsonl")`. What tells settings apart needs no labels.
 
     The best setting on a part of the queries is compared with the plain model on the others; all questions on one document
     are on the same side. It is recommended if it is better beyond noise: a paired bootstrap interval of 95 % over documents
@@ -110,32 +56,90 @@ def tune(
     `detached` the choice is among approximate figures; what is confirmed is exact. All other arguments are those of `sweep`.
     """
     require_evaluation("Tuning")
+    check_decision(development, objective, resamples)
+    grid = paper_grid() if calibrations is None else list(calibrations)
+    prompt = options.get("document_prompt")
+    if not isinstance(benchmark, Benchmark):
+        try:
+            benchmark = from_texts(benchmark, seed=seed)
+        except TooShortError as error:
+            return left_off(model, error, grid, prompt)
+    cut = truncation(model, documents_of(benchmark), prompt)
+    if is_made_of_texts(benchmark.options) and (short := _too_short(model, cut, grid, prompt)):
+        return short
+    split(benchmark, development, seed)  # refused before any work
+    swept = sweep(model, benchmark, grid, detached=detached, resamples=0, seed=seed, **options)
+    options.pop("each", None)
+
+    def exact(setting: Calibration) -> EvaluationResult:
+        return evaluate(model, benchmark, setting, resamples=0, seed=seed, **options)
+
+    decision: dict[str, Any] = {
+        "development": development,
+        "objective": objective,
+        "resamples": resamples,
+        "seed": seed,
+    }
+    return replace(decide(benchmark, swept, exact=exact, **decision), truncation=cut)
+
+
+def left_off(
+    model: SentenceTransformer, error: TooShortError, calibrations: Sequence[Calibration], prompt: str | None = None
+) -> LeftOff:
+    """The answer for texts that no stand-in can be taken from: they are left alone anyway, or else this is the error."""
+    answer = _too_short(model, truncation(model, error.texts, prompt), calibrations, prompt)
+    if answer is None:
+        raise error
+    return answer
+
+
+def _too_short(
+    model: SentenceTransformer, cut: Truncated, calibrations: Sequence[Calibration], prompt: str | None
+) -> LeftOff | None:
+    """The answer where every setting leaves every document alone."""
+    fewest = min((setting.fewest_tokens for setting in calibrations), default=0)
+    besides = Encoder(model, prompt=prompt).count_tokens([""])[0]  # what settings may count as content, too
+    return LeftOff(cut, len(calibrations), fewest) if cut.longest + besides < fewest else None
+
+
+def check_decision(development: float, objective: str, resamples: int) -> None:
+    """Refuse what nothing can be decided by."""
     if not 0.0 < development < 1.0:
         raise ValueError(f"development must lie between 0 and 1, not {development}.")
     if resamples < 100:
         raise ValueError(f"Tuning needs at least 100 resamples to tell a gain from noise, not {resamples}.")
-    wanted = Aim.named(objective)
+    Aim.named(objective)
+
+
+def decide(
+    benchmark: Benchmark,
+    swept: SweepResult,
+    *,
+    development: float = 0.5,
+    objective: str = "balanced",
+    resamples: int = 1000,
+    seed: int = 42,
+    exact: Callable[[Calibration], EvaluationResult] | None = None,
+) -> Tuning:
+    """What `tune` makes of a sweep that is there already; `exact` evaluates a setting of which only an approximation is."""
+    check_decision(development, objective, resamples)
+    if not swept.results:
+        reasons = "; ".join(f"{setting}: {reason}" for setting, reason in swept.failures.items())
+        raise RuntimeError(f"No setting could be evaluated. {reasons}")
     resampling = Resampling(resamples, seed)
     chosen = split(benchmark, development, seed)
-    swept = sweep(model, benchmark, calibrations, detached=detached, resamples=0, seed=seed, **options)
 
     def part(result: EvaluationResult, *, choosing: bool) -> EvaluationResult:
         rows = tuple(row for row in result.per_query if ((row.collection, row.query) in chosen) == choosing)
         setting = {**result.setting, "resamples": resamples, "seed": seed}
         return replace(result, per_query=rows, setting=setting, **summarise(benchmark, rows, resampling))
 
-    aim = Aim(wanted, swept.plain.psi is not None)
-    if not swept.results:
-        reasons = "; ".join(f"{setting}: {reason}" for setting, reason in swept.failures.items())
-        raise RuntimeError(f"No setting could be evaluated. {reasons}")
+    aim = Aim(Aim.named(objective), swept.plain.psi is not None)
     on_development = {setting: part(result, choosing=True) for setting, result in swept.results.items()}
     plain = part(swept.plain, choosing=True)
     best, development_table, passed_over = _best(aim, plain, on_development)
-    exact = swept.results[best]
-    if swept.detached:
-        options.pop("each", None)
-        exact = evaluate(model, benchmark, best, resamples=0, seed=seed, **options)
-    others = [part(result, choosing=False) for result in (swept.plain, exact)]
+    candidate = exact(best) if swept.detached and exact is not None else swept.results[best]
+    others = [part(result, choosing=False) for result in (swept.plain, candidate)]
     confirmation = compare(others)
     gain, losses = aim.gain(others[0], others[1], confirmation), aim.losses(confirmation)
     better = aim.score(on_development[best]) > aim.score(plain)
@@ -144,7 +148,7 @@ def tune(
         losses = tuple(f"{loss} on the development queries" for loss in aim.losses(development_table))
     use = best if found and not (aim.limited and losses) else None
     losses = losses if found else ()
-    return Tuning(use, best, better, development_table, confirmation, swept, aim, gain, losses, passed_over)
+    return Tuning(use, best, better, development_table, confirmation, swept, aim, gain, losses, passed_over=passed_over)
 
 
 def _best(

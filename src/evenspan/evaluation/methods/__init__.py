@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from evenspan.corpus.terms import words
 from evenspan.evaluation.methods.base import Method, Vectors
-from evenspan.evaluation.methods.bm25 import Bm25, words
+from evenspan.evaluation.methods.bm25 import Bm25
 from evenspan.evaluation.methods.calibrated import Calibrated
 from evenspan.evaluation.methods.chunks_max import ChunksMax
 from evenspan.evaluation.methods.hybrid import Hybrid

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import islice, pairwise
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
+from evenspan.corpus.terms import terms
 from evenspan.errors import require_extra
-from evenspan.evaluation.languages import MARKS, detect_language
+from evenspan.evaluation.languages import detect_language
 from evenspan.evaluation.methods.base import Method
 
-_CJK = "㐀-鿿豈-﫿぀-ヿ가-힯"
-_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
-_IS_CJK = re.compile(f"[{_CJK}]")
-_RUN = re.compile(rf"[{_CJK}]+|(?:[^\W{_CJK}]|[{MARKS}])+")
 _SAMPLE = 200  # documents that the language is told by
-
-
-def words(text: str) -> list[str]:
-    """Lower-case words; in scripts without spaces each character is one."""
-    return _WORD.findall(text.lower())
-
-
-def terms(text: str, stem: Callable[[list[str]], list[str]] | None = None) -> list[str]:
-    """What BM25 matches: stemmed words, and in Chinese, Japanese and Korean every two neighbouring characters."""
-    found: list[str] = []
-    for run in _RUN.findall(text.lower()):
-        pairs = ["".join(pair) for pair in pairwise(run)] if _IS_CJK.match(run) else []
-        found += pairs or [run]
-    return stem(found) if stem is not None else found
 
 
 @dataclass(frozen=True)

@@ -33,5 +33,5 @@ class ChunksMax(Chunked):
             Calibrated(self.calibration).check(model, prompt)
 
     def encode(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None = None) -> Vectors:  # noqa: D102
-        chunks = [self.chunks(encoder.model, text) for text in texts]
+        chunks = self.chunker.chunks(encoder.model, texts)
         return encode_pieces(encoder, chunks, bar, self.calibration)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 from evenspan.evaluation.methods.base import Method
 from evenspan.evaluation.methods.bm25 import Bm25
 from evenspan.evaluation.methods.plain import Plain
+from evenspan.ranking import RANK_OFFSET, fuse
 
 DEPTH = 1000  # documents of each ranking that are fused
 
@@ -27,7 +27,7 @@ class Hybrid(Method):
     """
 
     kind: ClassVar[str] = "hybrid"
-    k: int = 60
+    k: int = RANK_OFFSET
     dense: Method = Plain()
     sparse: Bm25 = Bm25()
 
@@ -49,8 +49,4 @@ class Hybrid(Method):
     def fuse(self, rankings: Sequence[Iterator[list[str]]], depth: int) -> Iterator[list[str]]:
         """The best `depth` documents of each query by the sum of 1 / (k + rank) over rankings; equal ones in order of id."""
         for of_query in zip(*rankings, strict=True):
-            scores: dict[str, float] = defaultdict(float)
-            for ranking in of_query:
-                for rank, document in enumerate(ranking, 1):
-                    scores[document] += 1 / (self.k + rank)
-            yield sorted(scores, key=lambda document: (-round(scores[document], 12), document))[:depth]
+            yield [document for document, _ in fuse(of_query, self.k)[:depth]]

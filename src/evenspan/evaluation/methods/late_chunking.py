@@ -49,7 +49,7 @@ class LateChunking(Chunked):
             """Keeps the chunks of each text, and hands on where they are kept: an encoder gives one row for each text."""
             first = len(chunks)
             for tokens in token_embeddings:
-                means = [tokens[start:end].float().mean(0) for start, end in self.by_token(len(tokens))]
+                means = [tokens[start:end].float().mean(0) for start, end in self.chunker.by_token(len(tokens))]
                 chunks.append(torch.stack(means).cpu().numpy())
             return torch.arange(first, len(chunks), dtype=torch.float64)[:, None]
 

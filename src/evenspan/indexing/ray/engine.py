@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,12 @@ def run_on_ray(
         first.extend(itertools.islice(shards, looked_for - 1))
         if len(first) < looked_for:
             workers = len(first)  # that is all there is
-        with _feed(ray, _drained(first, shards), store) as (feed, handoff, dataset):
+
+        def keep(shard: Shard) -> None:
+            shard.save(store, None, options.keep_text)
+            progress.committed(shard, settings.max_tokens or 2**31)
+
+        with _feed(ray, _drained(first, shards), store, keep) as (feed, handoff, dataset):
             written = dataset.map_batches(
                 ShardEncoder,
                 fn_constructor_args=(settings, store.writer(), handoff, replace(options, workers=workers)),
@@ -79,13 +84,15 @@ def _rows(dataset: Any) -> Generator[dict[str, Any], None, None]:
 
 
 @contextlib.contextmanager
-def _feed(ray: Any, shards: Iterator[Shard], store: Store) -> Iterator[tuple[Feed, Any, Any]]:
+def _feed(
+    ray: Any, shards: Iterator[Shard], store: Store, keep: Callable[[Shard], None]
+) -> Iterator[tuple[Feed, Any, Any]]:
     """What hands shards over, on this side and on the other, and the dataset they arrive in, a block each."""
     beside = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
     )
     handoff = ray.remote(Handoff).options(num_cpus=0, scheduling_strategy=beside).remote()
-    feed = Feed(ray, shards, store, handoff)
+    feed = Feed(ray, shards, store, handoff, keep)
     try:
         # A shard a block: Ray would wait for them to fill one.
         # A shard may take long, and so may whoever writes to a pipe: that is no reason to stop.

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow
@@ -79,8 +79,10 @@ def blocks(_: Any, handoff: Any) -> Iterator[Any]:
 class Feed:
     """A thread of the driver that hands shards over, as many at a time as may be on their way."""
 
-    def __init__(self, ray: Any, shards: Iterable[Shard], store: Store, handoff: Any) -> None:
-        self._ray, self._shards, self._store, self._handoff = ray, shards, store, handoff
+    def __init__(
+        self, ray: Any, shards: Iterable[Shard], store: Store, handoff: Any, keep: Callable[[Shard], None]
+    ) -> None:
+        self._ray, self._shards, self._store, self._handoff, self._keep = ray, shards, store, handoff, keep
         self._waiting: dict[int, tuple[int, Shard, int]] = {}  # place, shard and weight by number
         self._changed = threading.Condition()
         self._stopped = False
@@ -119,6 +121,12 @@ class Feed:
         try:
             columns = self._store.columns()
             for shard in self._shards:
+                if shard.kept:  # not for workers; it is committed while nobody else commits
+                    if not self._wait(0):
+                        break
+                    self._keep(shard)
+                    columns = shard.columns
+                    continue
                 if not shard.columns.keys() <= columns.keys():
                     # New columns are added while nobody writes: LanceDB cannot do both at once.
                     if not self._wait(0):

@@ -30,7 +30,7 @@ class ShardEncoder:
         self._writer, self._handoff = writer, handoff
         # All workers load at once, before the first has succeeded.
         self._count("load", _TRIES + (options.workers or 1), "while they loaded the model")
-        self._keep_text = settings.text
+        self._keep_text, self._kept_as = settings.text, settings.vectors
         model = load(settings.model, **({} if options.device is None else {"device": options.device}))
         if vectors_digest(model) != settings.weights:
             raise RuntimeError(f"{settings.model!r} has other weights on this machine than where the run was started.")
@@ -54,7 +54,7 @@ class ShardEncoder:
         tokens = block[TOKENS].to_pylist()
         vectors = self._encoder.encode(block["text"].to_pylist(), tokens=tokens)
         dropped = [NUMBER, TOKENS] + ([] if self._keep_text else ["text"])
-        written = self._writer.write(number, with_vectors(block.drop_columns(dropped), vectors))
+        written = self._writer.write(number, with_vectors(block.drop_columns(dropped), vectors, self._kept_as))
         return pyarrow.Table.from_pylist([asdict(written)])
 
     def _count(self, work: int | str, tries: int, when: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,23 @@ import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
-from evenspan.indexing.columns import Columns, arrow_type
+from evenspan.indexing.columns import CHUNK, END, START, WORDS, Columns, arrow_type, chunk_numbers, vectors_of
 from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf, Value
-from evenspan.indexing.manifest import ROWS, Written
+from evenspan.indexing.manifest import ROWS, Manifest, Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
 from evenspan.indexing.stores.folder import FolderStore
+from evenspan.indexing.stores.lance_index import index_vectors, index_words, look_into, word_query
+from evenspan.indexing.stores.options import StoreOptions
 
-TABLE = "documents"
+TABLE = "documents"  # of an index that replaced another: and its generation
 _INDEXED_FROM = 20_000  # rows; fewer are scanned in a few milliseconds
-_PROBES = 40  # partitions of the index that a search looks into
 _SPARE = 16  # more results than asked for, to make up for outdated rows
+_SCANNED = 250_000  # rows that pass a filter; so many are all compared, which misses none
+_MOST_BY_INDEX = 1000  # results; for more all rows are compared
+_COMPACTED = 64  # commits after which files are put together
+_KEPT = timedelta(hours=1)  # old versions of the table, for who is reading them
+_TURNS = 20  # of a search that a run disturbs
 _DAMAGES = (OSError, RuntimeError, ValueError)  # what reading a damaged table raises
 
 
@@ -38,13 +44,12 @@ class LanceWriter(ShardWriter):
     """Appends a shard's rows, each with a key by which it can be found again."""
 
     folder: Path
+    table: str
 
     def write(self, number: int, rows: Any) -> Written:  # noqa: D102
+        # What another has written of this shard stays: it may be committed already. Twice is once, for who reads.
         keys = pyarrow.array(np.arange(rows.num_rows, dtype=np.int64) + number * ROWS)
-        table = _connect(self.folder).open_table(TABLE)
-        written = f"key >= {number * ROWS} AND key < {(number + 1) * ROWS}"
-        if table.count_rows(written):  # by a worker that died
-            table.delete(written)
+        table = _connect(self.folder).open_table(self.table)
         table.add(_conform(rows.append_column("key", keys), table.schema))
         return Written(number, None, rows.num_rows, 0, "")
 
@@ -53,19 +58,24 @@ class LanceStore(FolderStore):
     """A LanceDB table and a manifest that says which of its rows count."""
 
     kind = "lance"
-    content = (f"{TABLE}.lance",)
+    searches_words = True
+    content = (f"{TABLE}*.lance",)
     _opened: Any = None
+    _commits = 0
 
     @property
     def _table(self) -> Any:
         if self._opened is None:
-            self._opened = _connect(self.folder).open_table(TABLE)
+            self._opened = _connect(self.folder).open_table(_name(self.manifest))
         return self._opened
 
-    def start(self, settings: IndexSettings) -> None:  # noqa: D102
-        self._remove(*self.content)
-        self._create(settings, {})
-        super().start(settings)
+    def names(self, manifest: Manifest) -> set[str]:  # noqa: D102
+        return set() if manifest.get("settings") is None else {f"{_name(manifest)}.lance"}
+
+    def create(self, settings: IndexSettings) -> dict[str, Any]:  # noqa: D102
+        name = f"{TABLE}-{self.generation}" if self._beside else TABLE
+        self._create(name, settings, {})
+        return {"table": name}
 
     def set_columns(self, columns: Columns) -> None:  # noqa: D102
         self._table.checkout_latest()  # writers open the table for themselves
@@ -75,96 +85,214 @@ class LanceStore(FolderStore):
         super().set_columns(columns)
 
     def recover(self) -> None:
-        """Go back to what can be read, forget documents that are not there, delete rows that do not count."""
-        settings = self.settings()
-        if settings is None:
+        """Delete rows that do not count, and forget documents that are not there, if their numbers differ."""
+        if self.settings() is None:
             return
-        if not self._readable():
-            self._remove(*self.content)
-            self._create(settings, self.columns())
-        self._reconcile()
+        try:
+            self._reconcile()
+        except _DAMAGES as error:
+            if not self._go_back():
+                reason = (str(error).splitlines() or [""])[0]
+                raise RuntimeError(
+                    f"{self.location} cannot be read ({reason}): see `evenspan verify` with --repair."
+                ) from error
+            self._reconcile(always=True)
         self.set_columns(self.columns())  # one that was added before its shard was committed is used by it again
 
-    def _create(self, settings: IndexSettings, columns: Columns) -> None:
-        _connect(self.folder).create_table(TABLE, schema=_schema(settings, columns))
+    def verify(self, *, repair: bool) -> list[str]:  # noqa: D102
+        problems = []
+        if not self._readable():
+            problems.append(f"{self.location}: files of the table {_name(self.manifest)} are damaged or missing")
+        else:
+            lost = self.manifest.missing(self._keys().tolist())
+            problems += [f"{self.location}: {lost:,} documents are lost"] if lost else []
+        if repair:
+            self._restore()
+        return problems
+
+    def _restore(self) -> None:
+        """Go back to what can be read, and forget documents that are not there."""
+        if not self._go_back():
+            name = _name(self.manifest)
+            self._remove(f"{name}.lance")
+            self._create(name, self.made_with(), self.columns())
+        self._reconcile(always=True)
+
+    def _create(self, name: str, settings: IndexSettings, columns: Columns) -> None:
+        _connect(self.folder).create_table(name, schema=_schema(settings, columns))
         self._opened = None
 
     def writer(self) -> ShardWriter:  # noqa: D102
-        return LanceWriter(self.folder)
+        return LanceWriter(self.folder, _name(self.manifest))
 
     def commit(self, written: Written, documents: Sequence[tuple[str, bytes]]) -> None:  # noqa: D102
-        self._delete(self.manifest.commit(written, documents))
+        self._outdate(self.manifest.commit(written, documents))
+        self._commits += 1
+        if self._commits % _COMPACTED == 0:  # each commit is a version that lists all files
+            self._table.optimize(cleanup_older_than=_KEPT)
 
-    def finish(self) -> None:
+    def vectors(self, names: Sequence[str]) -> NDArray[np.float32]:  # noqa: D102
+        keys = [key for key in self.manifest.keys(names) if key is not None]
+        self._table.checkout_latest()
+        names = ["key", "vector", *([CHUNK] if self._chunked else [])]
+        rows = self._table.search().where(_among(self._document, keys)).select(names).limit(None).to_arrow()
+        place = {key: number for number, key in enumerate(keys)}
+        order = [
+            (place[key - number], number)
+            for key, number in zip(rows["key"].to_pylist(), chunk_numbers(rows), strict=True)
+        ]
+        return vectors_of(rows)[sorted(range(len(order)), key=order.__getitem__)]
+
+    def delete_where(self, where: Filter) -> int:  # noqa: D102
+        self._table.checkout_latest()
+        rows = self._table.search().where(_condition(where)).select(["key"]).limit(None).to_arrow()
+        return self._outdate(self.manifest.delete_keys(rows["key"].to_pylist()))
+
+    def tidy(self) -> None:
         """Compact, forget old versions, and bring the vector index up to date."""
+        self._reconcile()  # a worker that was given up may have written after all
+        self._build_indexes()
+        self._table.optimize(cleanup_older_than=_KEPT)
+
+    def _build_indexes(self) -> None:
+        rows, settings = self._table.count_rows(), self.made_with()
+        indexed = [name for index in self._table.list_indices() for name in index.columns]
+        options = StoreOptions.parse(settings.vector_index)
+        if "vector" not in indexed and rows >= (_INDEXED_FROM if options.index == "auto" else 1):
+            index_vectors(self._table, rows, options)
+        if settings.full_text and WORDS not in indexed and rows:
+            index_words(self._table)
+
+    def change_vector_index(self, settings: IndexSettings) -> None:  # noqa: D102
+        super().change_vector_index(settings)
+        for index in self._table.list_indices():
+            if "vector" in index.columns:
+                self._table.drop_index(index.name)
+
+    def nearest(self, vectors: NDArray[np.float32], k: int, where: Filter | None) -> list[list[Hit]]:  # noqa: D102
         self._table.checkout_latest()
-        if self._table.count_rows() != self.manifest.count():  # a worker that was given up wrote after all
-            self._reconcile()
-            if self._table.count_rows() != self.manifest.count():
-                raise RuntimeError(f"{self.location} holds rows twice: two workers wrote one shard. Start it over.")
-        if self.count() >= _INDEXED_FROM and not self._table.list_indices():
-            self._build_index()
-        self._table.optimize(cleanup_older_than=timedelta(days=1))
+        few = where is not None and self._table.count_rows(_condition(where)) <= _SCANNED
+        exact = few or k > _MOST_BY_INDEX
+        return [self._undisturbed(partial(self._nearest, vector, k, where, exact)) for vector in vectors]
 
-    def _build_index(self) -> None:
-        from lancedb.index import IvfFlat
+    def matching(self, words: Sequence[str], k: int, where: Filter | None) -> list[Hit]:  # noqa: D102
+        def find() -> list[Hit]:
+            best, _ = self._best(lambda _: word_query(self._table, " ".join(words)), k, where, "_score", all_seen=True)
+            return hits(best, [row.pop("_score") for row in best])
 
-        try:
-            config = IvfFlat(distance_type="dot", num_partitions=max(16, int(self.count() ** 0.5)))
-            self._table.create_index("vector", config=config)
-        except RuntimeError as error:  # too many vectors are alike to be told into that many parts
-            reason = (str(error).splitlines() or [""])[0]
-            warnings.warn(f"LanceDB cannot index these vectors ({reason}): they are scanned, slower.", stacklevel=2)
+        return self._undisturbed(find)
 
-    def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:  # noqa: D102
-        return [self._search(vector, k, where) for vector in vectors]
+    def _undisturbed(self, find: Callable[[], list[Hit]]) -> list[Hit]:
+        """What counts at one moment: a commit between looking into the table and into the manifest would hide rows."""
+        for _ in range(_TURNS):
+            version = self.manifest.version()
+            self._table.checkout_latest()
+            found = find()
+            if self.manifest.version() == version:
+                break
+        return found
 
-    def _search(self, vector: NDArray[np.float32], k: int, where: Filter | None) -> list[Hit]:
-        self._table.checkout_latest()
-        names = [name for name in self._table.schema.names if name not in ("vector", "digest")]
+    def _nearest(self, vector: NDArray[np.float32], k: int, where: Filter | None, exact: bool) -> list[Hit]:
+        options = StoreOptions.parse(self.made_with().vector_index)
+
+        def query(rows: int) -> Any:
+            near = self._table.search(vector, vector_column_name="vector").distance_type("dot")
+            return near.bypass_vector_index() if exact else look_into(near, options, rows)
+
+        rows, complete = self._best(query, k, where, "_distance", all_seen=exact)
+        if not complete:  # in the partitions of the index that were looked into
+            return self._nearest(vector, k, where, exact=True)
+        return hits(rows, [1.0 - row.pop("_distance") for row in rows])
+
+    def _best(
+        self, query: Callable[[int], Any], k: int, where: Filter | None, score: str, *, all_seen: bool
+    ) -> tuple[list[dict[str, Any]], bool]:
+        """The best `k` rows that count, and whether there are no more, if there are fewer."""
+        names = [name for name in self._table.schema.names if name not in ("vector", "digest", WORDS)]
         asked = k + _SPARE
         while True:
-            query = self._table.search(vector, vector_column_name="vector").distance_type("dot")
-            query = query.select([*names, "_distance"]).limit(asked).nprobes(_PROBES)
+            asking = query(asked).select([*names, score]).limit(asked)
             if where is not None:
-                query = query.where(_condition(where), prefilter=True)
-            nearest = query.to_arrow().to_pylist()
+                asking = asking.where(_condition(where), prefilter=True)
+            found = asking.to_arrow().to_pylist()
             # While a run is writing, or after it died, the table may hold rows that do not count yet or no longer do.
-            rows = self._live(nearest)[:k]
-            if len(rows) == k or len(nearest) < asked:
-                break
+            rows = self._live(found)[:k]
+            if len(rows) == k or len(found) < asked:
+                return rows, len(rows) == k or all_seen
             asked *= 4
-        scores = [1.0 - row.pop("_distance") for row in rows]
-        return hits(rows, scores)
+
+    @property
+    def _chunked(self) -> bool:
+        return CHUNK in self._table.schema.names
+
+    @property
+    def _document(self) -> str:
+        """The key that the manifest has of a row's document: that of its first row."""
+        return f"(key - {CHUNK})" if self._chunked else "key"
+
+    def _agrees(self) -> bool:
+        """Whether there are as many documents in the table as there should be."""
+        return bool(self._table.count_rows(f"{CHUNK} = 0" if self._chunked else None) == self.count())
 
     def rows(self) -> Iterator[Hit]:  # noqa: D102
         self._table.checkout_latest()
+        met: set[int] | None = None if self._agrees() else set()
         for batch in self._table.search().limit(None).to_batches(1024):
-            live = self._live(batch.to_pylist())
+            live = [row for row in self._live(batch.to_pylist()) if met is None or row["key"] not in met]
+            if met is not None:
+                met.update(row["key"] for row in live)
             yield from hits(live, [0.0] * len(live))
 
-    def _reconcile(self) -> None:
-        """Forget documents that are not there, and delete rows that do not count."""
-        batches = self._table.search().select(["key"]).limit(None).to_batches(65_536)
-        for strays in self.manifest.reconcile(batch.column("key").to_pylist() for batch in batches):
-            self._delete(strays)
+    def _keys(self) -> NDArray[np.int64]:
+        """The key of the document of each row."""
+        self._table.checkout_latest()
+        rows = self._table.search().select(["key", *([CHUNK] if self._chunked else [])]).limit(None).to_arrow()
+        return np.asarray(rows["key"], dtype=np.int64) - chunk_numbers(rows)
+
+    def _reconcile(self, *, always: bool = False) -> None:
+        """Bring table and manifest into line: rows that do not count, documents that are not there, rows that are twice."""
+        self._table.checkout_latest()
+        if self._agrees() and not always:
+            return
+        for strays in self.manifest.reconcile([self._keys().tolist()]):
+            self._outdate(strays)
+        self._table.checkout_latest()
+        if self._agrees():
+            return
+        rows = self._table.search().select(["key"]).with_row_id(with_row_id=True).limit(None).to_arrow()
+        _, first = np.unique(rows["key"].to_numpy(), return_index=True)
+        doubled = np.delete(rows["_rowid"].to_numpy(), first)
+        for start in range(0, len(doubled), 10_000):
+            self._table.delete(_among("_rowid", doubled[start : start + 10_000]))
 
     def _live(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those of some rows that count: others are not committed yet, or replaced."""
+        """Those of some rows that count, each once: others are not committed yet, or replaced, or written twice."""
         keys = self.manifest.keys([row["id"] for row in rows])
-        return [row for row, key in zip(rows, keys, strict=True) if row["key"] == key]
+        live = {
+            row["key"]: row
+            for row, key in zip(rows[::-1], keys[::-1], strict=True)
+            if row["key"] - row.get(CHUNK, 0) == key
+        }
+        return list(live.values())[::-1]
 
-    def _delete(self, keys: Sequence[int]) -> None:
-        if keys:
+    def _outdate(self, keys: Sequence[int]) -> int:
+        for start in range(0, len(keys), 10_000):
             self._table.checkout_latest()
-            self._table.delete(f"key IN ({', '.join(str(int(key)) for key in keys)})")
+            self._table.delete(_among(self._document, keys[start : start + 10_000]))
+        return len(keys)
 
     def _readable(self) -> bool:
-        """Whether every row can be read, if need be after going back to an earlier version of the table."""
-        versions: list[int] = []
         with contextlib.suppress(*_DAMAGES):
+            self._table.checkout_latest()
             self._scan()
             return True
+        return False
+
+    def _go_back(self) -> bool:
+        """Whether every row can be read, if need be after going back to an earlier version of the table."""
+        if self._readable():
+            return True
+        versions: list[int] = []
         with contextlib.suppress(*_DAMAGES):
             versions = sorted((entry["version"] for entry in self._table.list_versions()), reverse=True)
         for version in versions:
@@ -180,14 +308,25 @@ class LanceStore(FolderStore):
             pass
 
 
+def _name(manifest: Manifest) -> str:
+    return str(manifest.get("table") or TABLE)
+
+
+def _among(column: str, values: Iterable[int]) -> str:
+    return f"{column} IN ({', '.join(str(int(value)) for value in values)})"
+
+
 def _schema(settings: IndexSettings, columns: Columns) -> Any:
     own = {
         "id": pyarrow.string(),
         "text": pyarrow.large_string() if settings.text else None,
         "digest": pyarrow.binary(16),
-        "vector": pyarrow.list_(pyarrow.float32(), settings.dimensions),
+        "vector": pyarrow.list_(pyarrow.type_for_alias(settings.vectors), settings.dimensions),
         "key": pyarrow.int64(),
+        WORDS: pyarrow.large_string() if settings.full_text else None,
     }
+    if settings.chunk_tokens is not None:
+        own |= {CHUNK: pyarrow.int32(), START: pyarrow.int64(), END: pyarrow.int64()}
     others = {name: arrow_type(kind) for name, kind in columns.items()}
     return pyarrow.schema([(name, kind) for name, kind in (own | others).items() if kind is not None])
 

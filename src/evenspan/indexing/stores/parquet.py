@@ -21,13 +21,15 @@ import pyarrow.compute
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from evenspan.indexing.columns import arrow_type, vectors_of
+from evenspan.indexing.columns import CHUNK, arrow_type, chunk_numbers, rows_of_documents, vectors_of
 from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf
-from evenspan.indexing.manifest import Written
+from evenspan.indexing.manifest import ROWS, Manifest, Snapshot, Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
-from evenspan.indexing.stores.folder import FolderStore
+from evenspan.indexing.stores.folder import FolderStore, sync_folder
 
+_OPEN = 500  # files at a time: systems allow about 1,000
+_HIDDEN = "_"  # begins the names of files that others must not read yet
 _COMPARE = {"=": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 
 
@@ -37,11 +39,12 @@ class ParquetWriter(ShardWriter):
 
     folder: Path
     settings: IndexSettings
+    hidden: bool = False  # until the index takes the place of another
 
     def write(self, number: int, rows: Any) -> Written:  # noqa: D102
         # A name of its own each time: a worker that was given up may still be writing the same shard.
         name = f"shard-{number:06}-{uuid.uuid4().hex[:8]}.parquet"
-        temporary, path = self.folder / f"_{name}.tmp", self.folder / name
+        temporary, path = self.folder / f"_{name}.tmp", self.folder / f"{_HIDDEN if self.hidden else ''}{name}"
         described = rows.replace_schema_metadata({"evenspan": json.dumps(self.settings.to_dict())})
         try:
             options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
@@ -53,42 +56,79 @@ class ParquetWriter(ShardWriter):
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(self.folder)
-        return Written(number, name, rows.num_rows, size, digest)
+        sync_folder(self.folder)
+        return Written(number, name, int((chunk_numbers(rows) == 0).sum()), size, digest)
 
 
 class ParquetStore(FolderStore):
     """A folder of Parquet files and a manifest that says which of them count."""
 
     kind = "parquet"
-    content = ("shard-*.parquet", "_shard-*.tmp")
+    content = ("shard-*.parquet", "_shard-*")
+
+    def names(self, manifest: Manifest) -> set[str]:  # noqa: D102
+        files = [str(shard.file) for shard in manifest.shards()]
+        return {*files, *(f"{_HIDDEN}{file}" for file in files)}
 
     def recover(self) -> None:
-        """Drop shards whose files are missing or damaged, and files that no shard names."""
+        """Forget shards whose files are missing or cut off, and let the files of a new index be seen."""
         for shard in self.manifest.shards():
-            path = self.folder / str(shard.file)
-            if not path.exists() or path.stat().st_size != shard.bytes or _digest(path) != shard.digest:
+            path = self._path(shard)
+            if not path.exists() or path.stat().st_size != shard.bytes:
                 self.manifest.forget_shard(shard.number)
-        self._sweep()
+        self._show()
 
-    def _sweep(self) -> None:
-        """Remove files that no shard names."""
-        listed = {shard.file for shard in self.manifest.shards()}
-        for path in [path for pattern in self.content for path in self.folder.glob(pattern)]:
-            if path.name not in listed:
-                path.unlink(missing_ok=True)
+    def verify(self, *, repair: bool) -> list[str]:  # noqa: D102
+        problems = []
+        for shard in self.manifest.shards():
+            path = self._path(shard)
+            if not path.exists() or path.stat().st_size != shard.bytes or _digest(path) != shard.digest:
+                what = "damaged" if path.exists() else "missing"
+                problems.append(f"{path} is {what}: {len(self.manifest.live(shard.number)):,} documents are lost")
+                if repair:
+                    self.manifest.forget_shard(shard.number)
+        return problems
+
+    def _show(self) -> None:
+        """Give the files of an index that serves their names."""
+        for shard in () if self._beside else self.manifest.shards():
+            hidden = self.folder / f"{_HIDDEN}{shard.file}"
+            if hidden.exists():
+                hidden.replace(self.folder / str(shard.file))
 
     def writer(self) -> ShardWriter:  # noqa: D102
-        return ParquetWriter(self.folder, self.made_with())
+        return ParquetWriter(self.folder, self.made_with(), hidden=self._beside)
 
     def commit(self, written: Written, documents: Sequence[tuple[str, bytes]]) -> None:  # noqa: D102
-        path = self.folder / str(written.file)
+        path = self._path(written)
         if not path.exists() or path.stat().st_size != written.bytes:
             advice = "all machines must see the same folder at this path"
             raise OSError(f"A worker wrote {path}, which is not here: {advice}.")
         self.manifest.commit(written, documents)
 
-    def finish(self) -> None:
+    def vectors(self, names: Sequence[str]) -> NDArray[np.float32]:  # noqa: D102
+        keys = [key for key in self.manifest.keys(names) if key is not None]
+        shards = {shard.number: shard for shard in self.manifest.shards()}
+        found = [np.empty((0, self.made_with().dimensions), dtype=np.float32)] * len(keys)
+        ordered = sorted(range(len(keys)), key=keys.__getitem__)
+        for number, places in itertools.groupby(ordered, key=lambda place: keys[place] // ROWS):
+            of_shard = list(places)
+            table = _read_columns(self._open_file(shards[number]), "vector", CHUNK)
+            vectors, numbers = vectors_of(table), chunk_numbers(table)
+            for place in of_shard:
+                found[place] = vectors[rows_of_documents([keys[place] % ROWS], numbers)]
+        return np.concatenate(found)
+
+    def delete_where(self, where: Filter) -> int:  # noqa: D102
+        snapshot = self.manifest.snapshot()
+        keys = [
+            shard.number * ROWS + int(row)
+            for shard in snapshot.shards
+            for row in self._vectors(shard, snapshot, where)[0]
+        ]
+        return len(self.manifest.delete_keys(keys))
+
+    def tidy(self) -> None:
         """Write shards with outdated rows again without them: who reads the files sees no document twice."""
         counts, writer = self.manifest.live_counts(), self.writer()
         for shard in self.manifest.shards():
@@ -96,19 +136,35 @@ class ParquetStore(FolderStore):
                 continue
             live = sorted(self.manifest.live(shard.number))
             if live:
-                kept = pyarrow.parquet.read_table(self.folder / str(shard.file)).take(live)
+                rows = pyarrow.parquet.read_table(self._path(shard))
+                kept = rows.take(rows_of_documents(live, chunk_numbers(rows)))
                 documents = list(zip(kept["id"].to_pylist(), kept["digest"].to_pylist(), strict=True))
                 self.manifest.commit(writer.write(self.reserve(), kept), documents, replaced=shard)
             else:
                 self.manifest.forget_shard(shard.number)
         self._sweep()
 
-    def search(self, vectors: NDArray[np.float32], k: int, where: Filter | None = None) -> list[list[Hit]]:  # noqa: D102
+    def finish(self) -> None:  # noqa: D102
+        super().finish()
+        self._show()
+
+    def nearest(self, vectors: NDArray[np.float32], k: int, where: Filter | None) -> list[list[Hit]]:  # noqa: D102
+        while True:
+            snapshot = self.manifest.snapshot()
+            try:
+                return self._nearest(snapshot, vectors, k, where)
+            except OSError:  # a run has meanwhile written a shard again, or the file is damaged
+                if self.manifest.snapshot() is snapshot:
+                    raise
+
+    def _nearest(
+        self, snapshot: Snapshot, vectors: NDArray[np.float32], k: int, where: Filter | None
+    ) -> list[list[Hit]]:
         best: list[list[tuple[float, int, int]]] = [[] for _ in vectors]
-        shards = self.manifest.shards()
+        shards = snapshot.shards
         # Two passes: vectors alone first, then the rows that were found.
         for place, shard in enumerate(shards):
-            numbers, candidates = self._vectors(shard, where)
+            numbers, candidates = self._vectors(shard, snapshot, where)
             if not len(numbers):
                 continue
             scores = vectors @ candidates.T  # (queries, rows)
@@ -128,24 +184,36 @@ class ParquetStore(FolderStore):
         ]
 
     def rows(self) -> Iterator[Hit]:  # noqa: D102
-        for shard in self.manifest.shards():
-            live = self.manifest.live(shard.number)
+        snapshot, files = self._all_open()
+        for shard in snapshot.shards:
+            file = files.get(shard.number) or self._open_file(shard)
+            live = set(self._live(file, shard, snapshot).tolist())
             start = 0
-            for batch in self._open(shard).iter_batches(1024):
+            for batch in file.iter_batches(1024):
                 rows = [row for at, row in enumerate(batch.to_pylist()) if start + at in live]
                 yield from hits(rows, [0.0] * len(rows))
                 start += batch.num_rows
 
-    def _vectors(self, shard: Written, where: Filter | None) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def _all_open(self) -> tuple[Snapshot, dict[int, Any]]:
+        """What counts now, with its files open: a run that goes on may remove them."""
+        while True:
+            snapshot = self.manifest.snapshot()
+            try:
+                return snapshot, {shard.number: self._open_file(shard) for shard in snapshot.shards[:_OPEN]}
+            except OSError:
+                if self.manifest.snapshot() is snapshot:
+                    raise
+
+    def _vectors(
+        self, shard: Written, snapshot: Snapshot, where: Filter | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The row numbers and vectors of a shard's live rows that pass the filter."""
         names = [] if where is None else sorted(_columns_of(where))
-        file = self._open(shard)
+        file = self._open_file(shard)
         present = set(file.schema_arrow.names)
         table = file.read(columns=["vector", *(name for name in names if name in present)])
-        numbers = np.arange(table.num_rows)
-        live = self.manifest.live(shard.number)
-        if len(live) < table.num_rows:
-            numbers = np.array(sorted(live), dtype=np.int64)
+        numbers = self._live(file, shard, snapshot)
+        if len(numbers) < table.num_rows:
             table = table.take(numbers)
         if where is not None:
             table = table.append_column("_number", pyarrow.array(numbers))
@@ -157,17 +225,33 @@ class ParquetStore(FolderStore):
             numbers = table["_number"].to_numpy()
         return numbers, vectors_of(table)
 
+    @staticmethod
+    def _live(file: Any, shard: Written, snapshot: Snapshot) -> NDArray[np.int64]:
+        """The numbers of the rows that count."""
+        if shard.number not in snapshot.live:
+            return np.arange(file.metadata.num_rows)
+        return rows_of_documents(snapshot.live[shard.number], chunk_numbers(_read_columns(file, "id", CHUNK)))
+
     def _read(self, shard: Written, rows: Sequence[int]) -> list[dict[str, Any]]:
-        file = self._open(shard)
+        file = self._open_file(shard)
         names = [name for name in file.schema_arrow.names if name not in ("vector", "digest")]
         return list(file.read(columns=names).take(rows).to_pylist())
 
-    def _open(self, shard: Written) -> Any:
-        path = self.folder / str(shard.file)
+    def _path(self, shard: Written) -> Path:
+        path, hidden = self.folder / str(shard.file), self.folder / f"{_HIDDEN}{shard.file}"
+        return hidden if not path.exists() and hidden.exists() else path
+
+    def _open_file(self, shard: Written) -> Any:
+        path = self._path(shard)
         try:
             return pyarrow.parquet.ParquetFile(path)
         except (OSError, ValueError) as error:
-            raise OSError(f"{path} is damaged ({error}): run the command that made the index again.") from error
+            raise OSError(f"{path} is damaged ({error}): run `evenspan verify` with --repair.") from error
+
+
+def _read_columns(file: Any, *names: str) -> Any:
+    """Those of some columns that a file has."""
+    return file.read(columns=[name for name in names if name in file.schema_arrow.names])
 
 
 def _columns_of(where: Filter) -> set[str]:
@@ -194,15 +278,3 @@ def _expression(where: Filter) -> Any:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have a folder's entries on the disk, where the system can do that."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

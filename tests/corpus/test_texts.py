@@ -1,4 +1,4 @@
-"""What an audit reads: files, folders, fields, encodings."""
+"""What commands read texts from: files, folders, fields, encodings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from evenspan.auditing.sample import read_texts
+from evenspan.corpus.texts import read_texts
 
 
 def test_reading_texts(tmp_path) -> None:

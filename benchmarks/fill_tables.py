@@ -1,0 +1,252 @@
+"""Fill the marked tables of README and docs from the committed result files: `make tables`.
+
+    python benchmarks/fill_tables.py            # write the tables
+    python benchmarks/fill_tables.py --check    # say which of them are not what their result files say; a test does this
+
+A table lies between `<!-- table: NAME -->` and `<!-- end -->`. Its figures come from `benchmarks/results`, from the CSV files
+of `docs/sweeps`, or from the paper's tables in the package: nothing is typed by hand. `benchmarks/tables.py` makes the result
+files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from evenspan import Calibration
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+POSITIONS = ("beginning", "middle", "end")
+
+Rows = Iterable[Sequence[str]]
+
+
+def table(header: Sequence[str], rows: Rows, left: int = 1) -> str:
+    """A Markdown table whose first columns are text and whose others are figures."""
+    rule = ["---"] * left + ["---:"] * (len(header) - left)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (header, rule, *rows))
+
+
+def markdown_rows(name: str) -> list[dict[str, str]]:
+    """The rows of all tables in a Markdown file that a benchmark wrote."""
+    found: list[dict[str, str]] = []
+    header: list[str] | None = None
+    for line in (RESULTS / name).read_text("utf-8").splitlines():
+        if not line.startswith("|"):
+            header = None
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if header is None:
+            header = cells
+        elif set(line) - set("|-: "):
+            found.append(dict(zip(header, cells, strict=True)))
+    return found
+
+
+def result(name: str) -> Any:
+    return json.loads((RESULTS / "tables" / f"{name}.json").read_text("utf-8"))
+
+
+def times(value: str | float) -> str:
+    return f"× {float(str(value).strip('*')):.2f}"
+
+
+def setting_name(method: str) -> str:
+    """A setting in a few words: what differs from the defaults."""
+    if method == "none":
+        return "plain"
+    setting = Calibration.parse(method)
+    size = f", B = {setting.basket_size}" if setting.basket_size != Calibration.basket_size else ""
+    return f"{setting.variant}, λ = {setting.strength:g}{size}"
+
+
+def demo() -> str:
+    return f"```text\n{(RESULTS / 'tables' / 'demo.txt').read_text('utf-8').rstrip()}\n```\n"
+
+
+def paper() -> str:
+    return table(["bge-m3", *POSITIONS, "HM", "PSI"], paper_rows())
+
+
+def paper_rows() -> list[list[str]]:
+    """The paper's figures for bge-m3 on FineWeb-PosQ: plain and with the default setting."""
+    path = ROOT / "src" / "evenspan" / "evaluation" / "paper" / "fineweb_posq.json"
+    rows = [row for row in json.loads(path.read_text("utf-8")) if row["model"] == "bge-m3-dense"]
+    default = Calibration().to_dict()
+    (plain,) = [row for row in rows if row["method"] == "none"]
+    (calibrated,) = [
+        row
+        for row in rows
+        if row["method"] == default["variant"]
+        and all(row[name] == default[name] for name in ("strength", "layers", "basket_size"))
+    ]
+    return [
+        [name, *(f"{row[key]:.1f}" for key in ("begin", "mid", "end", "HM")), f"{row['PSI']:.3f}"]
+        for name, row in {"plain": plain, setting_name(str(Calibration())): calibrated}.items()
+    ]
+
+
+def summary() -> str:
+    """Plain and with the default setting: the paper's figures and the miniatures'."""
+    rows = [["bge-m3, FineWeb-PosQ (as printed in the paper)", *row] for row in paper_rows()]
+    names = {"cls": "first-token miniature", "last": "last-token miniature", "mean": "mean-pooled miniature"}
+    for kind, name in names.items():
+        found = swept(kind)
+        for setting in ("none", str(Calibration())):
+            *groups, _, harmonic_mean, psi = found[setting]
+            figures = [f"{100 * value:.1f}" for value in (*groups, harmonic_mean)]
+            rows.append([f"{name}, new Wikipedia articles", setting_name(setting), *figures, f"{psi:.3f}"])
+    return table(["model, data", "setting", *POSITIONS, "HM", "PSI"], rows, left=2)
+
+
+def encoding() -> str:
+    rows = markdown_rows("encode_gpu_h200.md")
+    batches = list(dict.fromkeys(row["batch"] for row in rows))
+    shapes = dict.fromkeys(row["shape"] for row in rows)
+    ratio = {(row["shape"], row["batch"]): row["calibrated"] for row in rows}
+    header = ["NVIDIA H200, float16", *batches]
+    return table(header, ([f"{shape}'s shape", *(times(ratio[shape, batch]) for batch in batches)] for shape in shapes))
+
+
+def every_row() -> str:
+    rows = [row for row in json.loads((RESULTS / "every_row_h200.json").read_text("utf-8")) if row["what"] == "model"]
+    ratio = {(tuple(row["batch"]), row["setting"]): row["ratio"] for row in rows}
+    settings = [str(Calibration()), str(Calibration(partition="even"))]
+    batches = dict.fromkeys(tuple(row["batch"]) for row in rows)
+    return table(
+        ["NVIDIA H200, float16, 24 layers × 1,024", "baskets of 128", "even"],
+        ([f"{a:,} × {b:,}", *(times(ratio[(a, b), setting]) for setting in settings)] for a, b in batches),
+    )
+
+
+def sweeping() -> str:
+    machines = {"sweep_cpu.md": "2 CPU cores, float32", "sweep_h200.md": "NVIDIA H200, float16"}
+    rows = [(machine, row) for name, machine in machines.items() for row in markdown_rows(name)]
+    columns = ("settings", "one by one", "together, exact", "together, detached")
+    return table(
+        ["machine", "model", *columns],
+        ([machine, row["model"], *(row[column].strip("*") for column in columns)] for machine, row in rows),
+        left=3,
+    )
+
+
+def auditing() -> str:
+    rows = markdown_rows("audit_cpu.md")
+    return table(
+        ["1,000 documents of 1,000 tokens, 2 CPU cores", *list(rows[0])[2:]],
+        ([row[""], *list(row.values())[2:]] for row in rows),
+    )
+
+
+def indexing() -> str:
+    rows = markdown_rows("index_search_texts.md")
+    names = {"lance": "LanceDB", "postgres": "PostgreSQL", "parquet": "Parquet"}
+    columns = list(rows[0])[1:]
+    return table(["store", *columns], ([names[row["store"]], *(row[column] for column in columns)] for row in rows))
+
+
+def compared(name: str) -> str:
+    """A comparison that `evenspan evaluate` wrote: methods by position, with stars and what a document costs."""
+    if not (RESULTS / "tables" / f"{name}.json").exists():
+        return f"No result of this version yet: `make results` makes `benchmarks/results/tables/{name}.json`.\n"
+    rows = sorted(result(name)["comparison"]["rows"], key=kind_of_method)
+    columns = [f"nDCG@10 {position}" for position in POSITIONS] + ["nDCG@10", "HM", "PSI", "PSI floor"]
+
+    def cell(row: dict[str, Any], column: str) -> str:
+        value, star = row["figures"].get(column), "*" * row["differences"].get(column, {}).get("significant", False)
+        return "–" if value is None else f"{value:.3f}{star}" if "PSI" in column else f"{100 * value:.1f}{star}"
+
+    header = ["method", *POSITIONS, "all", "HM", "PSI", "PSI floor", "vectors per document"]
+    return table(
+        header,
+        (
+            [
+                row["method"].replace(",layers=half", ""),
+                *(cell(row, column) for column in columns),
+                f"{row['vectors_per_document']:.1f}",
+            ]
+            for row in rows
+        ),
+    )
+
+
+def kind_of_method(row: dict[str, Any]) -> tuple[int, str]:
+    """The plain model first, then calibrations, one vector for each document, several, and words."""
+    method = row["method"]
+    several = row["vectors_per_document"] != 1
+    return (method != "none") + (not is_setting(method)) * (1 + several + method.startswith("bm25")), method
+
+
+def is_setting(method: str) -> bool:
+    return method.partition(",")[0] in ("none", "soft", "uniform", "hard")
+
+
+def miniatures(*kinds: str) -> str:
+    """Each miniature plain and at three strengths of the default setting."""
+    settings = ["none", *(str(Calibration(strength=strength)) for strength in (0.5, 0.75, 1.0))]
+    rows = []
+    names = {"cls": "first token", "last": "last token", "mean": "mean"}
+    for kind, name in ((kind, names[kind]) for kind in kinds or names):
+        by_method = swept(kind)
+        for setting in filter(by_method.__contains__, settings):
+            *figures, psi = by_method[setting]
+            rows.append([name, setting_name(setting), *(f"{100 * value:.1f}" for value in figures), f"{psi:.3f}"])
+    return table(["pools", "setting", *POSITIONS, "all", "HM", "PSI"], rows, left=2)
+
+
+def swept(kind: str) -> dict[str, list[float]]:
+    """The figures of a miniature by setting: from a result file, or from the CSV file of an earlier sweep."""
+    columns = (*(f"nDCG@10 {position}" for position in POSITIONS), "nDCG@10", "HM", "PSI")
+    if (RESULTS / "tables" / f"newwiki-{kind}.json").exists():
+        rows = result(f"newwiki-{kind}")["comparison"]["rows"]
+        return {row["method"]: [row["figures"][column] for column in columns] for row in rows}
+    fields = (*POSITIONS, "ndcg", "harmonic_mean", "psi")
+    with (ROOT / "docs" / "sweeps" / f"newwiki-{kind}.csv").open(encoding="utf-8") as file:
+        return {row["method"]: [float(row[field]) for field in fields] for row in csv.DictReader(file)}
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "demo": demo,
+    "drcd": lambda: compared("drcd"),
+    "paper": paper,
+    "summary": summary,
+    "encoding": encoding,
+    "every-row": every_row,
+    "sweeping": sweeping,
+    "auditing": auditing,
+    "indexing": indexing,
+    "miniatures": miniatures,
+    "mean": lambda: miniatures("mean"),
+}
+
+
+def filled(text: str) -> str:
+    """A page with its tables made again."""
+    return BLOCK.sub(lambda block: block[1] + "\n" + TABLES[block[2]]() + "\n" + block[3], text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a table has drifted")
+    options = parser.parse_args()
+    changed = [page for page in PAGES if filled(page.read_text("utf-8")) != page.read_text("utf-8")]
+    for page in changed:
+        if not options.check:
+            page.write_text(filled(page.read_text("utf-8")), encoding="utf-8")
+        print(
+            f"{page.relative_to(ROOT)}: {'its tables are not those of the result files' if options.check else 'filled'}"
+        )
+    sys.exit(bool(changed) and options.check)
+
+
+if __name__ == "__main__":
+    main()

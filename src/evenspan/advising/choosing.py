@@ -1,0 +1,101 @@
+"""Which of the ways is the best at what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from evenspan.advising.advice import AdviceRow
+from evenspan.advising.layouts import Layout
+from evenspan.evaluation.comparing import compare
+from evenspan.evaluation.scores import EvaluationResult
+from evenspan.formatting import count
+from evenspan.sweeps.objectives import Aim
+
+CLOSE = 0.01  # of HM: as good, for an index that is smaller
+NOISE = "not better than plain beyond noise"
+FLATTERED = "flattered: the stand-ins are words of the documents"
+
+
+def helps(plain: EvaluationResult, calibrated: EvaluationResult) -> bool:
+    """Whether a calibration is better beyond noise, and costs no more than it may, as `tune` has it."""
+    comparison = compare([plain, calibrated])
+    aim = Aim("balanced", calibrated.psi is not None)
+    gain = aim.gain(plain, calibrated, comparison)
+    return gain.significant and gain.value > 0 and not aim.losses(comparison)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an index may have for a document."""
+
+    vectors: float | None = None
+    bytes: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("budget", self.vectors, 1), ("bytes", self.bytes, 1)):
+            if value is not None and not value >= least:
+                raise ValueError(f"{name} must be at least {least}, not {value}.")
+
+    def __bool__(self) -> bool:
+        return self.vectors is not None or self.bytes is not None
+
+    def allow(self, row: AdviceRow) -> bool:
+        """Whether a row stays within them."""
+        few = self.vectors is None or row.vectors <= self.vectors
+        return few and (self.bytes is None or row.bytes <= self.bytes)
+
+    def __str__(self) -> str:
+        parts = [f"{self.vectors:g} vectors"] * (self.vectors is not None)
+        return " and ".join(parts + ([f"{count(self.bytes)} bytes"] if self.bytes is not None else []))
+
+
+def marked(rows: Sequence[AdviceRow], layouts: Sequence[Layout], limits: Limits) -> list[AdviceRow]:
+    """The rows with what each of them is the best at; those with a remark are the best at nothing."""
+    usable = [place for place, row in enumerate(rows) if row.remark in (None, layouts[place].cannot_build)]
+    best = max(usable, key=lambda place: rows[place].harmonic_mean)
+    marks: dict[str, int] = {}
+    single = [place for place in usable if rows[place].vectors == 1 and not layouts[place].is_hybrid]
+    marks["best at one vector"] = max(single, key=lambda place: rows[place].harmonic_mean)
+    within = [place for place in usable if limits.allow(rows[place])]
+    if limits and within:
+        marks[f"best within {limits}"] = max(within, key=lambda place: rows[place].harmonic_mean)
+    elif not limits:
+        marks["best"] = best
+    close = [place for place in usable if rows[place].harmonic_mean >= rows[best].harmonic_mean - CLOSE]
+    marks["smallest within a point of the best"] = min(close, key=lambda place: rows[place].bytes)
+    return [
+        replace(row, marks=tuple(mark for mark, place in marks.items() if place == number))
+        for number, row in enumerate(rows)
+    ]
+
+
+def choice(rows: Sequence[AdviceRow], limits: Limits) -> int:
+    """The row to build: the best within the limits, or without any the smallest index within a point of the best.
+
+    Where that is nothing that `evenspan index` builds, or nothing stays within the limits, the next best that does.
+    """
+    buildable = [place for place, row in enumerate(rows) if row.remark is None]
+    allowed = [place for place in buildable if limits.allow(rows[place])]
+    if not allowed:
+        return min(buildable, key=lambda place: (rows[place].bytes, -rows[place].harmonic_mean))
+    best = max(allowed, key=lambda place: rows[place].harmonic_mean)
+    if limits:
+        return best
+    close = [place for place in allowed if rows[place].harmonic_mean >= rows[best].harmonic_mean - CLOSE]
+    return min(close, key=lambda place: (rows[place].bytes, -rows[place].harmonic_mean))
+
+
+def remarks(
+    layouts: Sequence[Layout], results: Mapping[str, EvaluationResult], *, confirmed: bool | None, stand_ins: bool
+) -> list[str | None]:
+    """What keeps each layout from being chosen; `confirmed` is what tuning said of whole documents, None if it did not."""
+    found: list[str | None] = []
+    for layout in layouts:
+        better = True
+        if layout.plain is not None:
+            better = helps(results[layout.plain.name], results[layout.method.name])
+            better = confirmed if confirmed is not None and layout.chunk_tokens is None else better
+        flattered = FLATTERED if layout.is_hybrid and stand_ins else None
+        found.append(layout.cannot_build or flattered or (None if better else NOISE))
+    return found

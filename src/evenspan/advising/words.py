@@ -1,0 +1,46 @@
+"""Advice in a sentence or two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from evenspan.advising.advice import AdviceRow
+from evenspan.advising.choosing import NOISE, Limits
+from evenspan.advising.layouts import Layout
+from evenspan.formatting import count
+
+
+def sentence_of(rows: Sequence[AdviceRow], layouts: Sequence[Layout], chosen: int, limits: Limits) -> str:
+    """What the plain model misses, what calibration does about it, and what to build."""
+    parts = [_plain(rows[0]), _calibration(rows, layouts), _choice(rows[chosen], rows[0], limits)]
+    return " ".join(part for part in parts if part)
+
+
+def _plain(row: AdviceRow) -> str:
+    worst = min(row.positions, key=row.positions.__getitem__)
+    best = max(row.positions, key=row.positions.__getitem__)
+    return (
+        f"Whole documents and the plain model find {100 * row.positions[best]:.1f} (nDCG@10) at the {best} and "
+        f"{100 * row.positions[worst]:.1f} at the {worst}."
+    )
+
+
+def _calibration(rows: Sequence[AdviceRow], layouts: Sequence[Layout]) -> str:
+    place = next(
+        (n for n, layout in enumerate(layouts) if layout.plain is not None and layout.chunk_tokens is None), None
+    )
+    if place is None:
+        return "Leave calibration off: there is no setting for this model and these texts."
+    row, change = rows[place], f"HM {100 * rows[0].harmonic_mean:.1f} → {100 * rows[place].harmonic_mean:.1f}"
+    if row.remark == NOISE:
+        return f"Leave calibration off for whole documents: it is {NOISE} ({change})."
+    return f"Calibrated with {layouts[place].calibration}, one vector a document gives {change}."
+
+
+def _choice(row: AdviceRow, plain: AdviceRow, limits: Limits) -> str:
+    why = f"the best within {limits}" if limits else "the smallest index within a point of the best that can be built"
+    if limits and not limits.allow(row):
+        why = f"nothing stays within {limits}, and this is the smallest"
+    size = f"{row.vectors:.1f} vectors and {count(row.bytes)} bytes a document"
+    gain = "" if row is plain else f", HM {100 * row.harmonic_mean:.1f} instead of {100 * plain.harmonic_mean:.1f}"
+    return f"Build {row.name}: {why} ({size}{gain}, {row.cost:.1f} times the encoding time)."

@@ -1,0 +1,71 @@
+"""`evenspan advise`: whether to calibrate and whether to chunk, from your own texts."""
+
+from typing import Annotated, Any
+
+from evenspan.cli import options, parsing
+from evenspan.cli.loading import load_model
+from evenspan.cli.output import Display, made
+from evenspan.cli.parsing import BadOptionError, decimal, number, option
+
+_BUDGET = "Most vectors for a document in the index, on average."
+_BYTES = "Most bytes for a document in the index, vectors in float32."
+_SETTING = "The setting of whole documents, or a file of `tune` (default: the best of four strengths, if any helps)."
+
+
+def advise(
+    *,
+    model: options.Model,
+    texts: Annotated[str, option(options.SOURCE, "FILE|DIR", parsing.given)],
+    sample: Annotated[int, number("How many documents are drawn at random.")] = 300,
+    field: Annotated[str | None, option("The field of the text (default: text, or the only one).")] = None,
+    source_format: options.SourceFormat = None,
+    calibration: Annotated[Any, option(_SETTING, "STRING|FILE", options.setting_or_plain)] = None,
+    budget: Annotated[float | None, decimal(_BUDGET, 1, 1_000_000)] = None,
+    size: Annotated[int | None, number(_BYTES, 1, 10**9, "--bytes")] = None,
+    output: options.OutputFolder = None,
+    encoding: options.Encoding,
+    display: Display,
+) -> None:
+    """See whether to calibrate and whether to chunk. No labels needed.
+
+    Sentences of a sample of your documents stand in for questions. Compares whole documents, chunks of several lengths, late
+    chunking and hybrid search, plain and calibrated: quality by position, vectors and bytes for a document, encoding time, and
+    what is cut off. Ends with the `evenspan index` command of the choice. With --output it writes advice.json, which
+    --calibration takes in every command, and what `evenspan report` turns into a page.
+    """
+    if encoding.resamples < 100:
+        raise BadOptionError(f"--resamples must be at least 100 to tell a gain from noise, not {encoding.resamples}.")
+    from evenspan.evaluation.evaluating import require_evaluation
+
+    require_evaluation("Advice", "bm25s")
+    arguments = encoding.arguments()
+    from evenspan.advising.advising import advise as run
+    from evenspan.advising.advising import short_texts
+    from evenspan.evaluation import load_benchmark
+    from evenspan.evaluation.benchmarks.texts import TooShortError
+
+    more = {"--field": field, "--format": source_format, "--query-prompt": encoding.query_prompt}
+    command: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
+    drawn: dict[str, Any] = {"sample": sample, "seed": encoding.seed, "field": field, "format": source_format}
+    try:
+        benchmark = load_benchmark(f"texts:{texts}", **drawn)
+    except TooShortError as error:
+        loaded, prompt = load_model(model, encoding.device), encoding.document_prompt
+        result = short_texts(loaded, error, source=texts, prompt=prompt, more=command, budget=budget, bytes=size)
+    else:
+        result = run(
+            load_model(model, encoding.device),
+            benchmark,
+            calibration,
+            budget=budget,
+            bytes=size,
+            source=texts,
+            index_options=command,
+            progress=not display.quiet,
+            **arguments,
+        )
+    display.show(result, result.to_dict(), result.to_markdown())
+    if output is not None:
+        with made(output):
+            result.write(output)
+        display.say(f"Every command takes it: --calibration {output / 'advice.json'}")

@@ -1,0 +1,42 @@
+"""Documents that say nearly the same."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from evenspan.corpus.units import unit_spans
+
+_LENGTH = 8  # units in a row, words or characters
+_ONE_IN = 4  # of these rows are compared, the same ones everywhere, in texts of more than so many
+_MANY = 200
+_SAME = 0.5  # of the rows of the shorter text
+
+
+def near_duplicates(texts: Sequence[str]) -> set[int]:
+    """The places of texts of which an earlier one has at least half: of each such pair the later one.
+
+    Texts are compared by rows of eight words (characters in scripts without spaces), whatever case they are in.
+    """
+    holders: dict[int, list[int]] = defaultdict(list)
+    sizes: list[int] = []
+    found: set[int] = set()
+    for place, text in enumerate(texts):
+        rows = _rows(text)
+        sizes.append(len(rows))
+        shared = Counter(holder for row in rows for holder in holders[row])
+        if any(count >= _SAME * min(sizes[holder], len(rows)) for holder, count in shared.items()):
+            found.add(place)
+            continue
+        for row in rows:
+            holders[row].append(place)
+    return found
+
+
+def _rows(text: str) -> set[int]:
+    """Digests of the rows of a text."""
+    units = [text[start:end].casefold() for start, end in unit_spans(text)]
+    rows = {" ".join(units[start : start + _LENGTH]) for start in range(max(1, len(units) - _LENGTH + 1))}
+    digests = {int.from_bytes(blake2b(row.encode("utf-8", "replace"), digest_size=8).digest()) for row in rows}
+    return {digest for digest in digests if digest % _ONE_IN == 0} if len(digests) > _MANY else digests

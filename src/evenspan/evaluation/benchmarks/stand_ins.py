@@ -1,0 +1,93 @@
+"""Sentences of documents that stand in for questions: the same number from beginning, middle and end of each."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from typing import NamedTuple
+
+from evenspan.corpus.sentences import is_finished, sentence_spans
+from evenspan.corpus.texts import Texts
+from evenspan.corpus.units import unit_spans
+from evenspan.evaluation.benchmark import POSITIONS, thirds
+
+FEWEST = 6  # words or characters of a sentence, to say anything
+MOST = 60  # text without marks is cut after so many
+
+Span = tuple[int, int]
+
+
+class StandIn(NamedTuple):
+    """A sentence of a document, thinned, and where it stands."""
+
+    document: str
+    start: int
+    end: int
+    group: str
+    text: str
+
+
+def draw(texts: Texts, each: int, left_out: float, seed: int) -> list[StandIn]:
+    """Up to `each` sentences from every third of every document, as many from one as from the others.
+
+    A sentence that is a title, or stands in the texts more than once, is not taken, nor one across the edge of two thirds. A
+    document is passed over where a third has none. What is drawn from a document depends on it and the seed alone, but for
+    what it repeats of others.
+    """
+    found = [_sentences(text, title) for text, title in zip(texts.texts, texts.titles, strict=True)]
+    times = Counter(_same(text[slice(*span)]) for text, spans in zip(texts.texts, found, strict=True) for span in spans)
+    drawn = []
+    for name, text, spans in zip(texts.names, texts.texts, found, strict=True):
+        pick = random.Random(f"evenspan stand-ins {seed} {name}")  # noqa: S311 - a sample, not a secret
+        by_third: dict[str, list[Span]] = defaultdict(list)
+        for span in spans:
+            groups = thirds(*span, len(text))
+            if len(groups) == 1 and times[_same(text[slice(*span)])] == 1:
+                by_third[groups[0]].append(span)
+        count = min(each, *(len(by_third[group]) for group in POSITIONS))
+        for group in POSITIONS:
+            for start, end in sorted(pick.sample(by_third[group], count)):
+                drawn.append(StandIn(name, start, end, group, _thinned(text[start:end], left_out, pick)))
+    return drawn
+
+
+def _sentences(text: str, title: str) -> list[Span]:
+    """The sentences that are long enough, without what stands above the text; long stretches without a mark in pieces."""
+    spans = []
+    begin = _heading_end(text, title)
+    for start, end in sentence_spans(text[begin:]):
+        units = [
+            (begin + start + first, begin + start + last)
+            for first, last in unit_spans(text[begin + start : begin + end])
+        ]
+        pieces = -(-len(units) // MOST)
+        for number in range(pieces):
+            piece = units[number * len(units) // pieces : (number + 1) * len(units) // pieces]
+            if len(piece) >= FEWEST:
+                spans.append((piece[0][0], piece[-1][1]))
+    return spans
+
+
+def _heading_end(text: str, title: str) -> int:
+    """Where the text begins behind a title: the one that is known, or a first line that does not end as sentences do."""
+    start = len(text) - len(text.lstrip())
+    if title.strip() and text.startswith(title.strip(), start):
+        return start + len(title.strip())
+    line, line_end, _ = text[start:].partition("\n")
+    return start + len(line) if line_end and not is_finished(line) else start
+
+
+def _same(sentence: str) -> str:
+    return " ".join(sentence.casefold().split())
+
+
+def _thinned(sentence: str, left_out: float, pick: random.Random) -> str:
+    """A sentence without a share of its words, the others in their order."""
+    units = unit_spans(sentence)
+    kept = sorted(pick.sample(range(len(units)), max(3, round((1 - left_out) * len(units)))))
+    text = ""
+    for place in kept:
+        start, end = units[place]
+        spaced = place > 0 and units[place - 1][1] < start
+        text += " " * (spaced and bool(text)) + sentence[start:end]
+    return text

@@ -1,0 +1,129 @@
+"""A benchmark out of texts alone: sentences of the documents stand in for questions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from evenspan.corpus.duplicates import near_duplicates
+from evenspan.corpus.texts import Texts, read_texts, storable
+from evenspan.evaluation.benchmark import POSITIONS, Benchmark, Collection, Query
+from evenspan.evaluation.benchmarks.stand_ins import StandIn, draw
+
+SAMPLE = 300
+SOURCE = "texts"
+
+
+class TooShortError(ValueError):
+    """No text is long enough to take stand-ins from; `texts` are those that were looked at."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        super().__init__(
+            f"None of the {len(texts):,} texts has a sentence to take from its beginning, middle and end: stand-in queries "
+            "need longer texts."
+        )
+        self.texts = texts
+
+
+def load_texts(
+    location: str,
+    sample: int = SAMPLE,
+    seed: int = 42,
+    field: str | None = None,
+    format: str | None = None,  # noqa: A002 - as the command line calls it
+    sentences: int = 9,
+    left_out: float = 0.5,
+) -> Benchmark:
+    """Documents out of any source, with sentences of theirs as queries.
+
+    Args:
+        location: a file, a folder, a glob, `-` or a dataset on the hub.
+        sample: how many documents are searched, drawn at random.
+        seed: of all that is drawn.
+        field: the field of the text (default: `text`, or the only one).
+        format: what the files hold, where their names do not say.
+        sentences: at most so many of a document, the same number from its beginning, middle and end.
+        left_out: the share of the words of a sentence (in scripts without spaces: of its characters) that is left out.
+    """
+    found = read_texts(location, field, _at_least_one("sample", sample), seed, format)
+    options = {"location": str(location), "field": field, "sample": sample, "found": found.found}
+    return _benchmark(found, Path(location).stem or "texts", seed, sentences, left_out, options)
+
+
+def from_texts(
+    texts: Sequence[str],
+    *,
+    sample: int | None = SAMPLE,
+    seed: int = 42,
+    sentences: int = 9,
+    left_out: float = 0.5,
+) -> Benchmark:
+    """The same out of texts in memory."""
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list of documents, not one string.")
+    usable = [number for number, text in enumerate(texts) if isinstance(text, str) and text.strip()]
+    if not usable:
+        raise ValueError("There is no text to look at: texts must hold at least one document.")
+    if sample is not None and _at_least_one("sample", sample) < len(usable):
+        usable = sorted(random.Random(seed).sample(usable, sample))  # noqa: S311 - a sample, not a secret
+    chosen = [storable(texts[number]) for number in usable]
+    kept = Texts([str(number) for number in usable], chosen, [""] * len(chosen), len(texts))
+    return _benchmark(kept, "texts", seed, sentences, left_out, {"sample": sample, "found": len(texts)})
+
+
+def is_made_of_texts(options: Mapping[str, object]) -> bool:
+    """Whether the queries of a benchmark with these options are stand-ins."""
+    return options.get("source") == SOURCE
+
+
+def documents_of(benchmark: Benchmark) -> list[str]:
+    """The different texts of a benchmark."""
+    return list(dict.fromkeys(text for collection in benchmark.collections for text in collection.corpus.values()))
+
+
+def _benchmark(
+    texts: Texts, name: str, seed: int, sentences: int, left_out: float, options: Mapping[str, object]
+) -> Benchmark:
+    if not 0 <= left_out < 1:
+        raise ValueError(f"left_out must be at least 0 and less than 1, not {left_out}.")
+    if sentences < len(POSITIONS):
+        raise ValueError(f"sentences must be at least {len(POSITIONS)}, one for each position, not {sentences}.")
+    apart = near_duplicates(texts.texts)
+    kept = texts.only(set(range(len(texts.texts))) - apart).with_own_names()
+    drawn = draw(kept, sentences // len(POSITIONS), left_out, seed)
+    if not drawn:
+        raise TooShortError(kept.texts)
+    corpus = dict(zip(kept.names, kept.texts, strict=True))
+    queries = [_query(stand_in, corpus) for stand_in in drawn]
+    relevance = {query.id: {stand_in.document: 1} for query, stand_in in zip(queries, drawn, strict=True)}
+    of = len({stand_in.document for stand_in in drawn})
+    known = {"source": SOURCE, **options, "seed": seed, "sentences": sentences, "left_out": left_out}
+    notes = [_remark(len(drawn), of, len(corpus), left_out)]
+    if apart:
+        notes.append(
+            f"{len(apart):,} near-duplicate documents were left out, so that each query has one right document"
+        )
+    notes += [texts.in_words()[:-1]] * bool(texts.left_out)
+    title = f"{name} (stand-in queries)"
+    return Benchmark(
+        title, (Collection(title, corpus, tuple(queries), relevance),), POSITIONS, options=known, notes=tuple(notes)
+    )
+
+
+def _query(stand_in: StandIn, corpus: dict[str, str]) -> Query:
+    length = len(corpus[stand_in.document])
+    middle = (stand_in.start + stand_in.end) / 2 / length
+    return Query(f"{stand_in.document}#{stand_in.start}", stand_in.text, (stand_in.group,), middle)
+
+
+def _remark(queries: int, answered: int, documents: int, left_out: float) -> str:
+    how = "as they are" if left_out == 0 else f"with {100 * left_out:.0f} % of their words left out"
+    of = f"{queries:,} sentences of {answered:,} of the {documents:,} documents, {how}"
+    return f"stand-in queries, no questions of people: {of}; they rank settings, and say less about levels"
+
+
+def _at_least_one(name: str, value: int) -> int:
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}.")
+    return value

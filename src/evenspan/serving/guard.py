@@ -1,0 +1,167 @@
+"""What every request passes first: who may ask, how much, and how slowly; and what is said when something breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+import traceback
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from evenspan.serving.engine import Engine
+from evenspan.serving.errors import ApiError, busy
+from evenspan.serving.settings import digest
+
+OPEN_PATHS = ("/", "/page.css", "/page.js", "/health")
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+_LINGER = (
+    3.0  # seconds that go on being read after a body was refused: a client that still writes would miss the answer
+)
+_CLOSE = {"Connection": "close"}
+_CLIENT_LEFT = 499
+_logger = logging.getLogger(__name__)
+
+
+class ClientLeftError(Exception):
+    """Nobody waits for this answer."""
+
+
+class Guard:
+    """Wraps the application. Whole bodies are read here, within their limits; the application gets them as they are."""
+
+    def __init__(self, app: ASGIApp, engine: Engine) -> None:
+        self.app, self.engine = app, engine
+        self.settings, self.metrics = engine.settings, engine.metrics
+        self.held = 0  # bytes of bodies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), _CLIENT_LEFT
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._serve(scope, receive, watched)
+        except ClientLeftError:
+            self.metrics.left.inc()
+        except ApiError as error:
+            await error.response()(scope, receive, watched)
+        except Exception as error:
+            _report(error)
+            if status == _CLIENT_LEFT:  # nothing was sent yet
+                await ApiError(500, "Something broke in the server.").response()(scope, receive, watched)
+        route = getattr(scope.get("route"), "path", "other")
+        self.metrics.requests.labels(route, status).inc()
+        self.metrics.seconds.labels(route).observe(time.perf_counter() - began)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        self._check_host(headers)
+        preflight = scope["method"] == "OPTIONS" and self.settings.cors_origins
+        if scope["path"] not in OPEN_PATHS and not preflight:
+            self._check_key(headers)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal():
+            raise ApiError(400, "Content-Length must be a number.", headers=_CLOSE)
+        body = Body(self, receive)
+        try:
+            if len(length) > 18 or int(length) > self.settings.max_bytes:
+                await body.refuse()
+            await body.read()
+            await self.app(scope, body.receive, send)
+        finally:
+            self.held -= body.size
+
+    def _check_host(self, headers: Headers) -> None:
+        """Without a key only this machine is served: a page of another site that found its way here names its own host."""
+        host = headers.get("host", "")
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() and not host.endswith("]") else host
+        if not self.settings.any_host and name not in _LOCAL_HOSTS:
+            raise ApiError(
+                403, "Without a key this server answers to localhost alone: set EVENSPAN_API_KEY.", headers=_CLOSE
+            )
+
+    def _check_key(self, headers: Headers) -> None:
+        if self.settings.key_digest is None:
+            return
+        kind, _, key = headers.get("authorization", "").partition(" ")
+        given = digest(key.strip().encode("latin-1", "replace"))
+        if not hmac.compare_digest(given, self.settings.key_digest) or kind.lower() != "bearer":
+            raise ApiError(
+                401,
+                "This server needs its key: send it as 'Authorization: Bearer …'.",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer", **_CLOSE},
+            )
+
+
+class Body:
+    """The body of one request."""
+
+    def __init__(self, guard: Guard, receive: Receive) -> None:
+        self._guard, self._receive = guard, receive
+        self._parts: list[bytes] = []
+        self._given = False
+        self.size = 0
+
+    async def read(self) -> None:
+        """Read it whole, unless it is too large or comes too slowly."""
+        try:
+            async with asyncio.timeout(self._guard.settings.patience):
+                while await self._part():
+                    pass
+        except TimeoutError:
+            raise ApiError(
+                408, f"The body did not come within {self._guard.settings.patience:g} seconds.", headers=_CLOSE
+            ) from None
+
+    async def _part(self) -> bool:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeftError
+        part = message.get("body", b"")
+        self.size += len(part)
+        self._guard.held += len(part)
+        if self.size > self._guard.settings.max_bytes:
+            await self.refuse()
+        if self._guard.held > self._guard.settings.max_held_bytes:
+            raise busy(1, "The server has too many requests in its memory.")
+        self._parts.append(part)
+        return bool(message.get("more_body"))
+
+    async def refuse(self) -> None:
+        """Say that it is too large, once the client has written it or some time has passed."""
+        self._parts.clear()
+        try:
+            async with asyncio.timeout(_LINGER):
+                while (await self._receive()).get("more_body"):
+                    pass
+        except TimeoutError:
+            pass
+        most = self._guard.settings.max_bytes
+        raise ApiError(413, f"The body is larger than {most:,} bytes: send fewer texts at once.", headers=_CLOSE)
+
+    async def receive(self) -> Message:
+        """What the application reads: the body at once, and then whether the client is still there."""
+        if self._given:
+            return await self._receive()
+        self._given = True
+        body = b"".join(self._parts)
+        self._parts.clear()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+def _report(error: Exception) -> None:
+    """Log where something broke; not its message, which may hold a text."""
+    where = "".join(traceback.format_tb(error.__traceback__)[-4:])
+    _logger.error("A request failed: %s\n%s", type(error).__name__, where.rstrip())

@@ -1,0 +1,94 @@
+"""A server in this process: listens, says so, and finishes what is running when it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from evenspan.serving.app import create_app
+from evenspan.serving.settings import ServerSettings
+
+_MOST_CONNECTIONS = 2048
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound before a model is loaded: a port that is taken costs no time."""
+    try:
+        (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(address[:2], family=family, backlog=1024)
+    except (OSError, UnicodeError) as error:
+        raise OSError(f"Cannot listen at {host}, port {port}: {error}.") from error
+
+
+def run(settings: ServerSettings, listener: socket.socket, ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C; `ready` is told the address once requests are answered."""
+    host, port = listener.getsockname()[:2]
+    app = create_app(settings)
+    app.engine.start()  # here, so that a model that cannot be loaded is an error like any other
+    config = uvicorn.Config(
+        app,
+        http=_protocol(settings.patience),
+        ws="none",
+        lifespan="on",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+    )
+    server = _Server(config, lambda: ready(f"http://{f'[{host}]' if ':' in host else host}:{port}"))
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when everything is done
+    try:
+        server.run([listener])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if not server.started:
+        raise RuntimeError("The server did not start.")
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+def _protocol(patience: float) -> type[asyncio.Protocol]:
+    """HTTP for clients that send the head of a request within this time, or are hung up on."""
+
+    class HurriedProtocol(H11Protocol):
+        _hurry: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._expect_head()
+
+        def data_received(self, data: bytes) -> None:
+            if self._hurry is None and (self.cycle is None or self.cycle.response_complete):
+                self._expect_head()
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._relax()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._relax()
+            super().connection_lost(exc)
+
+        def _expect_head(self) -> None:
+            self._hurry = self.loop.call_later(patience, self.transport.close)
+
+        def _relax(self) -> None:
+            if self._hurry is not None:
+                self._hurry.cancel()
+                self._hurry = None
+
+    return HurriedProtocol
