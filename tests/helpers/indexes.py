@@ -52,11 +52,11 @@ def rejects(summary: evenspan.indexing.IndexSummary) -> list[dict[str, Any]]:
 
 
 def content(store: str, table: str | None = None) -> dict[str, tuple[Any, ...]]:
-    """Every row of an index, vectors as bytes; fails if an id is there twice."""
+    """Every row of an index, vectors as bytes; fails if an id, or a chunk of it, is there twice."""
     with evenspan.open_index(store, table=table) as index:
-        found = [(hit.id, (hit.text, dict(hit.metadata), hit.vector.tobytes())) for hit in index.rows()]
+        found = [(hit.id if hit.chunk is None else f"{hit.id} {hit.chunk} {hit.span}", hit) for hit in index.rows()]
     assert len(dict(found)) == len(found), "an id is there twice"
-    return dict(found)
+    return {name: (hit.text, dict(hit.metadata), hit.vector.tobytes()) for name, hit in found}
 
 
 @contextmanager

@@ -159,7 +159,7 @@ def test_chunks_are_part_of_what_an_index_is(index, store, model) -> None:
             {"chunk_tokens": 300},
             "chunk_tokens must lie between 16 and 254, which is what the model reads of a text, not 300",
         ),
-        ({"overlap": 8}, "overlap=8 is for chunks"),
+        ({"overlap": 8}, "overlap is for chunks"),
         (
             {"chunk_tokens": 24, "overlap": 24},
             "overlap must be at least 0 and less than the 24 tokens of a chunk, not 24",
@@ -233,13 +233,3 @@ def documents(where: dict[str, str]) -> int:
             return len(opened)
     except (OSError, ValueError, RuntimeError):  # there is none yet
         return 0
-
-
-def test_ray_makes_the_same_chunks(model_folder, tmp_path) -> None:
-    pytest.importorskip("ray")
-    for engine in ("local", "ray"):
-        evenspan.index(
-            model_folder, long_rows(30), f"parquet:{tmp_path / engine}", engine=engine, progress=False, device="cpu",
-            shard=ShardSize(16), **({"workers": 1} if engine == "ray" else {}), **CHUNKS,
-        )  # fmt: skip
-    assert chunks_of(f"parquet:{tmp_path / 'ray'}") == chunks_of(f"parquet:{tmp_path / 'local'}")

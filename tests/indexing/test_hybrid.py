@@ -98,6 +98,7 @@ def test_words_follow_their_documents(kind, model, tmp_path, request) -> None:
     entries = [{**entry, "text": f"{tail} {entry['text']}"} for entry in special_rows(30)]
     evenspan.index(model, entries, where["store"], **options)
     entries[1]["text"] = f"{tail} Now it is YZ-0815."
+    entries[3]["year"] = 1  # its words are written again with it
     entries.append({"id": "new", "text": f"{tail} Another one is YZ-0816!"})
     evenspan.index(model, entries, where["store"], **options)
     with evenspan.open_index(model=model, **where) as opened:

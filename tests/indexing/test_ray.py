@@ -22,8 +22,19 @@ pytest.importorskip("ray", reason="Ray is not installed")
 def test_a_killed_worker_and_an_index_equal_to_that_of_one_process(tmp_path) -> None:
     model, corpus = indexes.saved_model(tmp_path), write_jsonl(tmp_path / "corpus.jsonl", rows(400))
     undisturbed, store = f"parquet:{tmp_path / 'undisturbed'}", f"parquet:{tmp_path / 'ray'}"
-    evenspan.index(model, corpus, undisturbed, shard=ShardSize(10), progress=False, device="cpu")
+    evenspan.index(
+        model,
+        corpus,
+        undisturbed,
+        "none",
+        shard=ShardSize(10),
+        progress=False,
+        device="cpu",
+        chunk_tokens=24,
+        overlap=8,
+    )
     arguments = ["index", model, str(corpus), store, "--shard-documents", "10", "--device", "cpu", "--quiet"]
+    arguments += ["--calibration", "none", "--chunk-tokens", "24", "--overlap", "8"]
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     with subprocess.Popen(
         [sys.executable, "-m", "evenspan.cli", *arguments, "--engine", "ray"],
@@ -41,6 +52,7 @@ def test_a_killed_worker_and_an_index_equal_to_that_of_one_process(tmp_path) -> 
     assert driver.returncode == 0, errors.decode()
     assert workers
     assert content(store) == content(undisturbed)
+    assert len(content(store)) > 600, "chunks"
 
 
 def test_nobody_answers_and_nothing_new_needs_no_answer(model_folder, tmp_path) -> None:

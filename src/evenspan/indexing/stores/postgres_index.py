@@ -19,6 +19,7 @@ _INDEXED_DIMENSIONS = 2000  # of a `vector`; twice as many as half precision
 _SEARCHED = 100  # rows that HNSW looks at, at least
 _PROBED = 10  # lists that IVF looks into
 _COUNTED = 10_000  # rows with a word; more are estimated by the server's statistics
+_ESTIMATED = 100_000  # rows; of more the server's own number is taken, which is nearly right
 _COMMON = 0.1  # share of the rows; who looks for rarer words as well does not look through all those
 _MOST_WORDS = 64  # of a question, the rarest
 _POSITIONS, _PLACES = 16_383, 255  # the last place that a word can have, and how many
@@ -122,7 +123,8 @@ class WordQuery:
 
 def _document_counts(words: list[str], run: Run, table: str) -> tuple[int, dict[str, int]]:
     """How many rows there are, and how many hold each word, estimated where they are many."""
-    rows = int(run("SELECT count(*) FROM {table}")[0][0])
+    known = run("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(%s)", (f'"{table}"',))[0][0]
+    rows = int(known) if known >= _ESTIMATED else int(run("SELECT count(*) FROM {table}")[0][0])
     common = run(
         "SELECT most_common_elems::text::text[], most_common_elem_freqs FROM pg_stats "
         "WHERE schemaname = ANY(current_schemas(false)) AND tablename = %s AND attname = %s",
