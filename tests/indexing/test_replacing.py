@@ -187,7 +187,7 @@ def take_the_lock_away(store) -> None:
 
     with psycopg.connect(store["store"], autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
         )
 
 
