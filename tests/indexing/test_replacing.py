@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -149,12 +150,14 @@ def test_an_index_that_is_replaced_during_a_search(index, store, model) -> None:
 
 def test_a_run_that_has_lost_its_lock_commits_nothing_more(index, store, monkeypatch) -> None:
     monkeypatch.setattr("evenspan.indexing.reading._ROWS", 10)
+    followed = threading.Event()  # who has lost a connection looks again after that
     if "table" in store:
-        monkeypatch.setattr("evenspan.indexing.stores.postgres_sql._TRIES", (0.05, 0.5))
+        monkeypatch.setattr("evenspan.indexing.stores.postgres_sql.time.sleep", lambda _: followed.wait(60))
 
     def follow() -> None:
         take_the_lock_away(store)
         index(others(20))
+        followed.set()
 
     with pytest.raises(RuntimeError, match="Another run has begun to write"):
         index(until(rows(60), 40, follow))
@@ -165,13 +168,15 @@ def test_a_run_that_has_lost_its_lock_commits_nothing_more(index, store, monkeyp
 
 def test_a_run_that_has_lost_its_lock_replaces_nothing(index, store, monkeypatch) -> None:
     monkeypatch.setattr("evenspan.indexing.reading._ROWS", 10)
+    followed = threading.Event()  # who has lost a connection looks again after that
     if "table" in store:
-        monkeypatch.setattr("evenspan.indexing.stores.postgres_sql._TRIES", (0.05, 0.5))
+        monkeypatch.setattr("evenspan.indexing.stores.postgres_sql.time.sleep", lambda _: followed.wait(60))
     index(rows(20))
 
     def follow() -> None:
         take_the_lock_away(store)
         index(rows(30))
+        followed.set()
 
     with pytest.raises(RuntimeError, match="Another run has begun to write"):
         index(until(others(60), 50, follow), OTHER, replace=True)
@@ -187,7 +192,7 @@ def take_the_lock_away(store) -> None:
 
     with psycopg.connect(store["store"], autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
         )
 
 

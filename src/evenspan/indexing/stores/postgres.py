@@ -406,6 +406,9 @@ class PostgresStore(Store):
         return Path(f"{self._base}-rejects.jsonl")
 
     def close(self) -> None:  # noqa: D102
+        if self._write:
+            with contextlib.suppress(psycopg.Error):  # the server would notice the end of the connection a little later
+                self._run("SELECT pg_advisory_unlock_all()")
         self._connection.close()
 
 
