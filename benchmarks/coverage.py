@@ -1,6 +1,7 @@
 """Do intervals hold what they promise? Simulated benchmarks whose true figures are known.
 
     python benchmarks/coverage.py --repetitions 2000 --output benchmarks/results
+    python benchmarks/coverage.py --resume                # with the rows that are there
 
 A query's score is nDCG@10 of a rank that a latent quality gives: of its document, of itself, of its position, and of the
 method. Documents have 1, 5 or 30 queries, which share the document's part. In cells without a bias positions do not matter
@@ -16,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
 from evenspan.evaluation.measures import harmonic_mean, position_sensitivity
 from evenspan.evaluation.sampling import Sample
@@ -50,7 +52,7 @@ def simulate(cell: Cell, repetitions: int, resamples: int) -> Cell:
         [-cell.bias * places, -cell.bias * places + 0.5 * cell.bias * (places - 0.3)]
     )  # (sides, groups)
     truth = _truth(qualities)
-    generator, seen = np.random.default_rng(1), []
+    generator, seen = np.random.default_rng([cell.queries, cell.groups, int(cell.bias)]), []
     turn = 0
     while len(seen) < repetitions:
         turn += 1
@@ -79,7 +81,7 @@ def _score(quality: np.ndarray) -> np.ndarray:
 def _truth(qualities: np.ndarray) -> np.ndarray:
     """The true means of groups.  # (groups, sides)"""
     spread = np.sqrt(OF_DOCUMENT**2 + OF_QUERY**2 + OF_METHOD**2)
-    drawn = spread * np.random.default_rng(0).standard_normal(1_000_000)
+    drawn = spread * stats.norm.ppf((np.arange(1_000_000) + 0.5) / 1_000_000)
     return np.array([[_score(quality + drawn).mean() for quality in side] for side in qualities]).T
 
 
@@ -160,25 +162,30 @@ def _markdown(cells: list[Cell], repetitions: int, resamples: int) -> str:
         cells_of_row += [stars, f"{100 * cell.used:.1f}" if cell.starred else "–"]
         lines.append(f"| {' | '.join(cells_of_row)} |")
     title = f"Coverage of 95 % intervals in %, {repetitions} simulated benchmarks in each row, {resamples} resamples"
-    return "\n".join([f"# {title}", "", "`python benchmarks/coverage.py`", "", *lines, ""])
+    command = f"`python benchmarks/coverage.py --repetitions {repetitions} --resamples {resamples}`"
+    return "\n".join([f"# {title}", "", command, "", *lines, ""])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=1000)
     parser.add_argument("--resamples", type=int, default=1000)
+    parser.add_argument("--resume", action="store_true", help="run what is not in the output yet")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
-    cells = []
+    file, cells = options.output / "coverage.json", []
+    values = {"repetitions": options.repetitions, "resamples": options.resamples}
+    if options.resume and file.exists():
+        before = json.loads(file.read_text(encoding="utf-8"))
+        cells = [Cell(**cell) for cell in before.pop("cells")] if before.items() >= values.items() else []
+    known = {(cell.queries, cell.groups, cell.bias) for cell in cells}
     for (queries, groups), documents in DOCUMENTS.items():
-        for bias in (0.0, 1.0):
+        for bias in (bias for bias in (0.0, 1.0) if (queries, groups, bias) not in known):
             start = time.perf_counter()
             cells.append(simulate(Cell(queries, documents, groups, bias), options.repetitions, options.resamples))
             print(json.dumps(asdict(cells[-1])), f"{time.perf_counter() - start:.0f} s", flush=True)
-            values = {"repetitions": options.repetitions, "resamples": options.resamples}
-            values |= {"cells": [asdict(cell) for cell in cells]}
             options.output.mkdir(parents=True, exist_ok=True)
-            (options.output / "coverage.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+            file.write_text(json.dumps(values | {"cells": [asdict(cell) for cell in cells]}, indent=1) + "\n", "utf-8")
             table = _markdown(cells, options.repetitions, options.resamples)
             (options.output / "coverage.md").write_text(table, encoding="utf-8")
 

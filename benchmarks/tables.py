@@ -5,18 +5,21 @@
     python benchmarks/tables.py --data DIR --model DIR --output tables --only drcd newwiki-cls
 
 `--data` holds `newwiki-long-en` and `drcd-zh` in BEIR layout, `--model` is bge-small-zh-v1.5. Every command writes to a folder
-of its own, with its output in `log.txt`; one that has finished is not run again.
+of its own, with its output in `log.txt`; one that has finished is not run again. `NAME.json` beside the folder has the figures,
+without scores of queries and without texts: what benchmarks/results/tables keeps.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _GRID = "{output}/grid.txt"  # the paper's grid and ablation, each setting once
 _CHUNKS = "--baseline token-average --baseline late-chunking --baseline chunks-max --baseline bm25 --baseline hybrid"
@@ -112,10 +115,33 @@ def _make(table: Table, options: argparse.Namespace) -> str:
     with (folder / "log.txt").open("w", encoding="utf-8") as log:
         code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
     if code == 0:
+        figures = json.dumps({"command": table.command, **_figures(folder)}, indent=1, ensure_ascii=False)
+        for name, place in values.items():  # where things lie on this machine is nobody's business
+            figures = figures.replace(str(place), f"{{{name}}}")
+        (options.output / f"{table.name}.json").write_text(f"{figures}\n", encoding="utf-8")
         (folder / "done").touch()
     return (
         f"{'made' if code == 0 else f'failed with {code}, see {folder}/log.txt'}, {time.perf_counter() - start:.0f} s"
     )
+
+
+def _figures(folder: Path) -> dict[str, Any]:
+    """What the results and audits of a folder found, without scores of queries and without texts."""
+    from evenspan.evaluation import EvaluationResult, compare
+    from evenspan.formatting import is_baseline
+
+    found: dict[str, Any] = {}
+    if (folder / "audit.json").exists():
+        audit = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
+        del audit["truncation"]["worst"]
+        found["audit"] = audit
+    files = [path for path in sorted(folder.glob("*.json")) if path.stem not in ("audit", "comparison", "run")]
+    results = sorted(map(EvaluationResult.read, files), key=lambda result: result.method != "none")
+    if results:
+        swept = sum(not is_baseline(result.method) for result in results) > 3
+        found["results"] = [result.to_dict(per_query=False) for result in results]
+        found["comparison"] = json.loads(compare(results, corrected=swept).to_json())
+    return found
 
 
 if __name__ == "__main__":

@@ -65,6 +65,11 @@ def calibration_named(method: str) -> Calibration | None:
         return None
 
 
+def is_baseline(method: str) -> bool:
+    """Whether a method is neither the plain model nor a calibration of it."""
+    return method != "none" and calibration_named(method.partition(" (")[0]) is None
+
+
 def method_name(method: str) -> str:
     """A method in few words, such as `soft λ 0.5, half of the layers`; a remark in brackets stays behind it."""
     if method == "none":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from dataclasses import replace
 
@@ -191,6 +192,51 @@ def test_psi_by_chance_is_said_to_be_chance() -> None:
     assert 0.5 * result.psi < result.more["psi_floor"] < 5 * result.psi
     assert any("shuffled positions" in note for note in result.notes)
     assert "PSI floor" in str(compare([result]))
+
+
+@pytest.mark.parametrize("groups", [3, 20])
+def test_psi_lies_in_its_interval(groups) -> None:
+    generator = np.random.default_rng(5)
+    for lowest in (0.0, 0.5, 1.0):
+        parts = [np.clip(generator.normal(0.5, 0.3, 12), 0, 1) for _ in range(groups)]
+        parts[0] = parts[0] * lowest
+        sample = Sample.of(parts, [[(part, row) for row in range(12)] for part in range(groups)])
+        low, high = Bootstrap.of(sample, 200, 0).sensitivity_interval()
+        assert 0 <= low <= position_sensitivity(sample.means)[0] <= high <= 1
+
+
+def test_intervals_agree_with_a_slow_bootstrap_over_documents() -> None:
+    """Documents drawn one by one, with all their queries, which lie in several groups."""
+    generator = np.random.default_rng(0)
+    documents = np.repeat(np.arange(40), 5)
+    group = generator.integers(0, 3, len(documents))
+    values = generator.random(40)[documents] + 0.2 * generator.random(len(documents))
+    sample = Sample.of(
+        [values[group == place] for place in range(3)], [documents[group == place] for place in range(3)]
+    )
+    slow = []
+    for _ in range(2000):
+        rows = np.concatenate([np.flatnonzero(documents == one) for one in generator.integers(0, 40, 40)])
+        slow.append(harmonic_mean(np.array([values[rows][group[rows] == place].mean() for place in range(3)])))
+    fast = Bootstrap.of(sample, 2000, 0)
+    assert harmonic_mean(fast.means)[0].std() == pytest.approx(np.std(slow), rel=0.1)
+    low, high = fast.interval(harmonic_mean)
+    width = np.subtract(*np.quantile(slow, (0.975, 0.025)))
+    assert width < high - low < 1.2 * width, "a little wider, as documents are few"
+
+
+def test_the_committed_simulation_holds_what_the_documentation_says() -> None:
+    found = json.loads((ROOT / "benchmarks" / "results" / "coverage.json").read_text(encoding="utf-8"))
+    assert found["repetitions"] >= 1000
+    cells = [coverage.Cell(**cell) for cell in found["cells"]]
+    kinds = {(cell.queries, cell.groups, cell.bias) for cell in cells}
+    assert kinds == {(*kind, bias) for kind in coverage.DOCUMENTS for bias in (0.0, 1.0)}
+    for cell in cells:
+        for name in ("ndcg", "harmonic_mean", "ndcg_difference", "harmonic_mean_difference"):
+            assert 0.93 <= cell.covered[name] <= 0.97, (cell, name)
+        assert min(cell.covered["psi"], cell.covered["psi_difference"]) >= 0.93
+        assert max(cell.starred.values(), default=0) <= 0.06
+        assert cell.used <= 0.06
 
 
 @pytest.mark.parametrize("queries", [1, 5])

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from dataclasses import replace
 
 import pytest
 from helpers import copies
+from helpers.paths import ROOT
 
 from evenspan import Calibration
 from evenspan.cli import main
 from evenspan.evaluation.methods import SegmentAverage
 from evenspan.sweeps import paper_rows
 from evenspan.sweeps.paper import claims, paper_table
-from evenspan.sweeps.reproducing import reproduce
+from evenspan.sweeps.reproducing import TABLES, reproduce
 from evenspan.sweeps.reproduction import ReproducedRow
 
 OPTIONS = {
@@ -63,7 +66,8 @@ def test_nanobeir(cls_model, tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(nanobeir, "SETS", ("ArguAna", "NFCorpus"))
     path = copies.nanobeir(tmp_path)
-    table = reproduce("nanobeir", cls_model, paper_model="gte-multilingual-base", path=path, **OPTIONS)
+    options = {**OPTIONS, "resamples": 50}
+    table = reproduce("nanobeir", cls_model, paper_model="gte-multilingual-base", path=path, **options)
     labels = [tuple(row.labels.values()) for row in table.rows]
     assert len(labels) == 2 * 4 * 3  # documents × methods × (two sets and their average)
     arguana = table.rows[labels.index(("original", "none", "ArguAna"))]
@@ -71,6 +75,10 @@ def test_nanobeir(cls_model, tmp_path, monkeypatch) -> None:
     average = table.rows[labels.index(("shuffled", "soft", "Avg"))]
     sets = [table.rows[labels.index(("shuffled", "soft", name))].ours["nDCG@10"] for name in ("ArguAna", "NFCorpus")]
     assert average.ours["nDCG@10"] == pytest.approx(sum(sets) / 2)
+    assert average.paper["nDCG@10"] == 61.46, "the paper's Avg row"
+    for row in table.rows:
+        assert set(row.changes) == (set() if row.labels["method"] == "none" else {"nDCG@10", "Recall@10"})
+        assert set(row.intervals) == {"nDCG@10", "Recall@10"}
     tiny = reproduce("nanobeir", cls_model, paper_model="gte-multilingual-base", tiny=True, path=path, **OPTIONS)
     assert "a first look" in tiny.notes[0]
 
@@ -89,6 +97,8 @@ def test_posir(cls_model, tmp_path, monkeypatch) -> None:
     both = [rows["x-x", "none", name].ours["nDCG@10"] for name in ("German", "English")]
     assert rows["x-x", "none", "average"].ours["nDCG@10"] == pytest.approx(sum(both) / 2), "a macro-average"
     assert "PSI_Q1: ours / paper / difference" in str(table)
+    moves = [rows["x-x", "soft", name].changes["nDCG@10"].value for name in ("German", "English", "average")]
+    assert moves[2] == pytest.approx(sum(moves[:2]) / 2)
     assert "NaN" not in table.to_json()
     assert rows["x-x", "none", "average"].paper == {}, "two languages are not the paper's ten"
     monkeypatch.setattr(paper_rows, "LANGUAGES", tuple(languages))
@@ -147,6 +157,19 @@ def test_claims_are_counted_in_the_papers_own_rows() -> None:
 def test_last_token_models_name_their_rule(last_model, tmp_path) -> None:
     table = reproduce("fineweb-posq", last_model, path=copies.fineweb_posq(tmp_path / "data"), **OPTIONS)
     assert any("first token of the sequence" in note and "leaves this rule open" in note for note in table.notes)
+
+
+def test_the_documentation_has_a_command_for_every_table(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    commands = [
+        shlex.split(code) for code in re.findall(r"`(evenspan (?:audit|evaluate|report|reproduce|sweep) .*?)`", text)
+    ]
+    assert {words[2] for words in commands if words[1] == "reproduce"} == set(TABLES)
+    for words in commands:
+        assert main([words[1], "--help"]) == 0
+        known = set(re.findall(r"(?<![\w-])-{1,2}\w[\w-]*", capsys.readouterr().out))
+        assert {word for word in words if word.startswith("-")} <= known, words
 
 
 def test_command_line(cls_model, tmp_path, capsys) -> None:

@@ -18,7 +18,7 @@ _BASELINE = (
     "--calibration, chunks-max and hybrid are run plain and with each calibration."
 )
 _MODULES = {"bm25": "bm25s", "hybrid": "bm25s", "segment-average": "chonkie"}  # what a baseline needs
-_SIZE = "For segment-average: most tokens in a chunk (default: 2048, as Chonkie's)."
+_SIZE = "For segment-average: most tokens in a chunk, by default as many as Chonkie's."
 _STEMMER = "For bm25 and hybrid: a language, such as german, auto (told by the documents) or none."
 
 

@@ -13,6 +13,7 @@ from evenspan.evaluation.scores import EvaluationResult, QueryScore
 from evenspan.evaluation.scoring import BUCKETS, EVENNESS, group_rows, in_bucket, overall_mean, overall_parts, sample_of
 from evenspan.evaluation.statistics import FEW_PARTS, Bootstrap, Interval, Statistic, holm, paired_p_value
 from evenspan.evaluation.units import FEW, by_document
+from evenspan.formatting import is_baseline
 
 if TYPE_CHECKING:
     import pandas
@@ -130,7 +131,7 @@ class Comparison:
 
     def _cells(self) -> list[list[str]]:
         table = [["method", *self.columns], *([row.method, *map(row.cell, self.columns)] for row in self.rows)]
-        if any(row.vectors_per_document != 1 for row in self.rows):
+        if any(row.vectors_per_document != 1 or is_baseline(row.method) for row in self.rows):
             costs = [["vectors/document", "bytes/document"], *(row.costs() for row in self.rows)]
             return [[*cells, *cost] for cells, cost in zip(table, costs, strict=True)]
         return table
@@ -172,8 +173,8 @@ def compare(results: Sequence[EvaluationResult], *, corrected: bool = False) -> 
             )
     rows = tuple(_compared(result, first, corrected=corrected) for result in results)
     settings = len(rows) - 1 if corrected and len(rows) > 2 else 0
-    few = [f"nDCG@10 {name}" for name in first.groups] if len(first.groups) <= 6 else []
-    skipped = {f"nDCG@10 {name}" for name in first.groups} - set(few)
+    skipped = {f"Recall@10 {name}" for name in first.groups}
+    skipped |= {f"nDCG@10 {name}" for name in first.groups if len(first.groups) > FEW_PARTS}
     columns = tuple(name for name in rows[0].figures if name not in skipped)
     notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
     observations = "documents" if by_document(first.per_query) else "queries"
@@ -187,6 +188,8 @@ def _queries(result: EvaluationResult) -> list[tuple[str, str]]:
 
 def _compared(result: EvaluationResult, base: EvaluationResult, *, corrected: bool) -> ComparedMethod:
     figures: dict[str, float | None] = {f"nDCG@10 {name}": group.ndcg for name, group in result.groups.items()}
+    if base.scoring == "average":
+        figures |= {f"Recall@10 {name}": group.recall for name, group in result.groups.items()}
     figures |= {"nDCG@10": result.ndcg, "Recall@10": result.recall}
     if result.psi is not None:
         figures |= {"HM": result.harmonic_mean, "PSI": result.psi}

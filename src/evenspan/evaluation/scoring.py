@@ -72,7 +72,7 @@ def summarise(benchmark: Benchmark, rows: Sequence[QueryScore], resampling: Resa
         **evenness,
         "intervals": intervals,
         "more": overall | more,
-        "notes": _notes(benchmark, grouped, more),
+        "notes": _notes(benchmark, grouped, more | {name: value or 0.0 for name, value in evenness.items()}),
     }
 
 
@@ -175,7 +175,8 @@ def _notes(benchmark: Benchmark, grouped: dict[str, list[QueryScore]], more: Map
     if alone:
         notes.append(f"the queries of {', '.join(alone)} have documents in common and are resampled one by one")
     if more.get("psi_p_value", 0.0) > CHANCE:
-        notes.append(f"PSI is within what shuffled positions give by chance ({more['psi_floor']:.3f} on average)")
+        floor = f"{more['psi_floor']:.3f} on average"
+        notes.append(f"a PSI of {more['psi']:.3f} is within what shuffled positions give by chance ({floor})")
     bins = len(benchmark.groups)
     if benchmark.scoring == "posir" and len(grouped) < bins:
         notes.append(f"{bins - len(grouped)} of {bins} position bins are empty and skipped")

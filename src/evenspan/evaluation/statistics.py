@@ -72,7 +72,8 @@ class Bootstrap:
         scaled = (resampled - ratios[..., None]) / np.where(errors > 0, errors, np.inf)[..., None]
         together = np.quantile(scaled.max(axis=(0, 1)), 1 - TAIL) * self.sample.reach / NORMAL
         low, high = (ratios - together * errors).max(), (ratios + self.sample.reach * errors).max()
-        return 1 - float(np.exp(-max(low, 0.0))), 1 - float(np.exp(-high))
+        own = float(position_sensitivity(self.sample.means)[0])  # 1 where a mean is 0, which has no logarithm
+        return min(1 - float(np.exp(-max(low, 0.0))), own), max(1 - float(np.exp(-high)), own)
 
     def sensitivity_difference(self) -> Interval:
         """Of PSI of the first side minus that of the second.

@@ -13,7 +13,7 @@ from evenspan.auditing.audit_result import Audit
 from evenspan.auditing.schema import Estimate, Representation
 from evenspan.drawing.figure import Figure
 from evenspan.evaluation.scores import EvaluationResult
-from evenspan.formatting import count, interval, method_name, share, signed
+from evenspan.formatting import count, interval, is_baseline, method_name, share, signed
 from evenspan.report.load import Evaluation, Material
 from evenspan.report.selection import comparison_of, shown
 
@@ -103,7 +103,7 @@ def _methods(
 ) -> Table:
     groups = list(results[0].groups) if len(results[0].groups) <= _FEW_GROUPS else []
     positions = results[0].psi is not None
-    many = any(result.vectors_per_document != 1 for result in results)
+    costly = any(result.vectors_per_document != 1 or is_baseline(result.method) for result in results)
     rows = []
     for result in results:
         scores = {f"nDCG@10 {name}": result.groups[name].ndcg if name in result.groups else None for name in groups}
@@ -115,9 +115,9 @@ def _methods(
             cells.append(text + "*" * ((result.method, name) in marks))
         size = result.bytes_per_document
         costs = [f"{result.vectors_per_document:.1f}", "–" if size is None else count(size)]
-        rows.append(cells + (costs if many else []))
+        rows.append(cells + (costs if costly else []))
     header = ["method", *groups, "nDCG@10", "Recall@10", *["HM", "PSI"] * positions]
-    header += ["vectors/document", "bytes/document"] if many else []
+    header += ["vectors/document", "bytes/document"] if costly else []
     return Table(caption, header, rows, folded=folded)
 
 

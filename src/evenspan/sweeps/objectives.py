@@ -48,12 +48,17 @@ class Aim:
             return comparison.rows[-1].differences[self.figure]
         return difference_of(_lowest, plain, result)
 
-    def losses(self, comparison: Comparison) -> tuple[str, ...]:
-        """What a setting costs more than it may, in words; only `balanced` limits that.
+    @property
+    def limited(self) -> bool:
+        """Whether a setting may cost nothing of what `losses` finds."""
+        return self.objective == "balanced" and self.positions
 
-        Overall nDCG@10 may not fall beyond noise, and no position may lose, beyond noise, more than the one that gains most.
+    def losses(self, comparison: Comparison) -> tuple[str, ...]:
+        """What a setting costs, in words, and `balanced` does not accept.
+
+        That is overall nDCG@10 that falls beyond noise, and a position that loses, beyond noise, more than any other gains.
         """
-        if self.objective != "balanced" or not self.positions:
+        if not self.positions:
             return ()
         differences = comparison.rows[-1].differences
         overall = differences["nDCG@10"]

@@ -145,8 +145,7 @@ def nanobeir_rows(runner: TableRunner) -> Iterator[ReproducedRow]:
         names = list(results[0].groups) + ([] if runner.tiny else ["Avg"])
         for dataset in names:
             average = dataset == "Avg"
-            compared = {"nDCG@10": "nDCG@10" if average else f"nDCG@10 {dataset}"}
-            compared |= {"Recall@10": "Recall@10"} if average else {}
+            compared = {name: name if average else f"{name} {dataset}" for name in ("nDCG@10", "Recall@10")}
             for kind, result, changes in zip(kinds, results, _changes(results, compared), strict=True):
                 group = result.groups.get(dataset)
                 ends = {"nDCG@10": group.ndcg_interval, "Recall@10": group.recall_interval} if group else {}
@@ -196,13 +195,24 @@ def _averaged(labels: Mapping[str, str], rows: Sequence[ReproducedRow], paper: M
     """The macro-average of the rows of languages."""
     names = list(dict.fromkeys(name for row in rows for name in row.ours))
     ours = {name: float(np.mean([row.ours[name] for row in rows if name in row.ours])) for name in names}
-    ends = {
-        name: np.mean([row.intervals[name] for row in rows], axis=0).tolist()
-        for name in names
-        if all(name in row.intervals for row in rows)
-    }
+    ends = {name: _mean_ends([row.intervals.get(name) for row in rows]) for name in names}
+    changes = {}
+    for name in names:
+        each = [row.changes[name] for row in rows if name in row.changes]
+        if each:  # a star would need scores of queries
+            moved = float(np.mean([change.value for change in each]))
+            changes[name] = Change(moved, _mean_ends([change.interval for change in each]), significant=False)
     known = {name: value for name, value in paper.items() if name in ours}
-    return ReproducedRow(labels, ours, known, {name: (low, high) for name, (low, high) in ends.items()})
+    return ReproducedRow(labels, ours, known, {name: both for name, both in ends.items() if both}, changes)
+
+
+def _mean_ends(intervals: Sequence[Interval | None]) -> Interval | None:
+    """The interval between the means of ends, if there are all of them."""
+    known = [ends for ends in intervals if ends is not None]
+    if len(known) < len(intervals):
+        return None
+    low, high = np.mean(known, axis=0).tolist()
+    return low, high
 
 
 def _posir_figures(

@@ -86,7 +86,9 @@ def reproduce(
     notes = ["a first look on a part of the data: the paper's figures are of all of it"] if tiny else []
     notes += [] if name in known else [f"The paper has no figures of {name}; it has {', '.join(known)}."]
     notes += [_LAST_TOKEN] if inspection.pooling == "last" else []
-    notes += ["Intervals of averages over languages are the means of theirs."] if table == "posir" else []
+    notes += (
+        ["Intervals of averages over languages are the means of theirs, and have no stars."] if table == "posir" else []
+    )
     return Reproduction(table, name, rows, tuple(notes), claims(table, rows))
 
 

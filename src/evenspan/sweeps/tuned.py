@@ -32,7 +32,8 @@ class Tuning:
         sweep: all settings on all queries.
         aim: what was chosen by, see `tune`.
         gain: of the candidate in what counts (HM; nDCG@10 where there are no positions) on the confirming queries.
-        losses: what the candidate costs there more than it may, in words.
+        losses: what a candidate costs that is better there, in words; with `balanced` the reason to leave it off.
+        passed_over: the setting that was better by HM than the candidate on the development queries, and what it cost there.
         truncation: what the model never reads of the documents; None if that was not looked at.
     """
 
@@ -45,6 +46,7 @@ class Tuning:
     aim: Aim
     gain: Difference
     losses: tuple[str, ...] = ()
+    passed_over: str | None = None
     truncation: Truncated | None = None
 
     @property
@@ -74,26 +76,30 @@ class Tuning:
     @property
     def answer(self) -> str:
         """What to do, and the figures that say so."""
-        gain, tried, queries = self.gain, len(self.sweep.results), "on the development queries"
-        measured = f"{self.aim.figure} {100 * gain.value:+.2f}"
+        gain, aim, queries = self.gain, self.aim, "on the development queries"
+        measured = f"{aim.figure} {100 * gain.value:+.2f}"
         if gain.interval is not None:
             measured += f", 95 % interval {100 * gain.interval[0]:+.2f} to {100 * gain.interval[1]:+.2f}"
+        best = f"the best of {len(self.sweep.results)} settings {queries}"
+        best += ", of those that cost no more than they may" if self.passed_over else ""
         if self.calibration is not None:
-            answer = f"Use {self.calibration}: the best of {tried} settings {queries}, and on the others {measured}."
-            if self.objective == "balanced" and self.aim.positions:
+            answer = f"Use {self.calibration}: {best}, and on the others {measured}."
+            if aim.limited:
                 answer += " Overall nDCG@10 does not fall beyond noise, and no position loses more than another gains."
+            answer += f" It has its price: {'; '.join(self.losses)}." if self.losses else ""
         elif self.losses:
-            answer = (
-                f"Leave it off: {self.candidate} was the best of {tried} settings {queries}, and has on the others "
-            )
-            answer += f"{measured}, but it costs more than it may: {'; '.join(self.losses)}. "
-            answer += "To go by HM alone, choose the objective 'hm' (--objective hm)."
+            answer = f"Leave it off: {self.candidate} was {best}, and has on the others {measured}, but it costs more than it "
+            answer += f"may: {'; '.join(self.losses)}. To go by HM alone, choose the objective 'hm' (--objective hm)."
         elif self.chosen:
-            answer = f"Leave it off: {self.candidate} was the best of {tried} settings {queries}, but on the others its gain "
-            answer += f"is within noise ({measured})."
+            answer = (
+                f"Leave it off: {self.candidate} was {best}, but on the others its gain is within noise ({measured})."
+            )
         else:
-            answer = f"Leave it off: {queries} none of {tried} settings was better than the plain model. "
+            answer = (
+                f"Leave it off: {queries} none of {len(self.sweep.results)} settings was better than the plain model. "
+            )
             answer += f"The best of them, {self.candidate}, has on the others {measured}."
+        answer += f" Not chosen, though better by {aim.figure}: {self.passed_over}." if self.passed_over else ""
         return answer
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,6 +115,7 @@ class Tuning:
             "objective": self.objective,
             "gain": asdict(self.gain),
             "losses": list(self.losses),
+            "passed_over": self.passed_over,
             "development": json.loads(self.development.to_json()),
             "confirmation": json.loads(self.confirmation.to_json()),
             "model": setting.get("model"),

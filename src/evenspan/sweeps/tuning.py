@@ -137,29 +137,34 @@ def decide(
     aim = Aim(Aim.named(objective), swept.plain.psi is not None)
     on_development = {setting: part(result, choosing=True) for setting, result in swept.results.items()}
     plain = part(swept.plain, choosing=True)
-    best, development_table = _best(aim, plain, on_development)
+    best, development_table, passed_over = _best(aim, plain, on_development)
     candidate = exact(best) if swept.detached and exact is not None else swept.results[best]
     others = [part(result, choosing=False) for result in (swept.plain, candidate)]
     confirmation = compare(others)
     gain, losses = aim.gain(others[0], others[1], confirmation), aim.losses(confirmation)
     better = aim.score(on_development[best]) > aim.score(plain)
     found = better and gain.significant and gain.value > 0
-    use = best if found and not losses else None
-    return Tuning(use, best, better, development_table, confirmation, swept, aim, gain, losses if found else ())
+    if aim.limited and not losses:  # the others are half of the data, and may be too few to show a loss
+        losses = tuple(f"{loss} on the development queries" for loss in aim.losses(development_table))
+    use = best if found and not (aim.limited and losses) else None
+    losses = losses if found else ()
+    return Tuning(use, best, better, development_table, confirmation, swept, aim, gain, losses, passed_over)
 
 
 def _best(
     aim: Aim, plain: EvaluationResult, results: Mapping[Calibration, EvaluationResult]
-) -> tuple[Calibration, Comparison]:
-    """The best setting that costs no more than it may, or if there is none the best one, and its comparison with plain."""
+) -> tuple[Calibration, Comparison, str | None]:
+    """The best setting that costs no more than it may, or if there is none the best one; its comparison with plain.
+
+    Of one that is better and costs more than it may, what it costs.
+    """
     ranked = sorted(results, key=lambda setting: -aim.score(results[setting]))
     first = compare([plain, results[ranked[0]]])
-    if not aim.losses(first):
-        return ranked[0], first
-    for setting in ranked[1:]:
+    losses = aim.losses(first) if aim.limited else ()
+    for setting in ranked[1:] if losses else ():
         if aim.score(results[setting]) <= aim.score(plain):
             break  # what costs less gains nothing
         compared = compare([plain, results[setting]])
         if not aim.losses(compared):
-            return setting, compared
-    return ranked[0], first
+            return setting, compared, f"{ranked[0]}, where {'; '.join(losses)}"
+    return ranked[0], first, None

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice, pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from evenspan.errors import require_extra
+from evenspan.evaluation.languages import MARKS, detect_language
 from evenspan.evaluation.methods.base import Method
 
 _CJK = "㐀-鿿豈-﫿぀-ヿ가-힯"
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
-_RUN = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+")
+_IS_CJK = re.compile(f"[{_CJK}]")
+_RUN = re.compile(rf"[{_CJK}]+|(?:[^\W{_CJK}]|[{MARKS}])+")
 _SAMPLE = 200  # documents that the language is told by
-_ENOUGH = 0.05  # of all words must be function words of a language
-_ARABIC = re.compile(r"[\u0600-\u06ff]")
 
 
 def words(text: str) -> list[str]:
@@ -33,10 +32,8 @@ def terms(text: str, stem: Callable[[list[str]], list[str]] | None = None) -> li
     """What BM25 matches: stemmed words, and in Chinese, Japanese and Korean every two neighbouring characters."""
     found: list[str] = []
     for run in _RUN.findall(text.lower()):
-        if _WORD.fullmatch(run) and not re.match(rf"[{_CJK}]", run):
-            found.append(run)
-        else:
-            found += ["".join(pair) for pair in pairwise(run)] or [run]
+        pairs = ["".join(pair) for pair in pairwise(run)] if _IS_CJK.match(run) else []
+        found += pairs or [run]
     return stem(found) if stem is not None else found
 
 
@@ -112,38 +109,6 @@ class WordIndex:
             scores = self._index.get_scores(asked) if asked else np.zeros(len(self.ids), dtype=np.float32)
             best = np.lexsort((np.arange(len(self.ids)), -scores.astype(np.float64).round(6)))[:depth]
             yield [self.ids[place] for place in best if scores[place] > 0]
-
-
-def detect_language(texts: Sequence[str]) -> str | None:
-    """The language whose function words are most of the words of texts, if they are enough; Arabic by its script."""
-    from bm25s import stopwords
-
-    counts = Counter(word for text in texts for word in words(text[:2000]))
-    total = sum(counts.values())
-    if not total:
-        return None
-    if sum(count for word, count in counts.items() if _ARABIC.match(word)) > total / 2:
-        return "arabic"
-    listed: dict[str, Any] = {name: getattr(stopwords, f"STOPWORDS_{name.upper()}") for name in _LISTED}
-    listed["english"] = stopwords.STOPWORDS_EN
-    shares = {name: sum(counts[word] for word in set(of_name)) / total for name, of_name in listed.items()}
-    best = max(shares, key=shares.__getitem__)
-    return best if shares[best] >= _ENOUGH else None
-
-
-_LISTED = (
-    "danish",
-    "dutch",
-    "french",
-    "german",
-    "italian",
-    "norwegian",
-    "portuguese",
-    "russian",
-    "spanish",
-    "swedish",
-    "turkish",
-)
 
 
 def _algorithms() -> tuple[str, ...]:
