@@ -99,7 +99,7 @@ def serving(model: str, *options: str, **environment: str) -> Iterator[Server]:
     address = None
     for line in process.stderr:
         log.append(line)
-        if address := re.search(r" at (http://\S+)$", line):
+        if address := re.search(r"^Serving .* at (http://\S+)$", line):
             break
     assert address is not None, "".join(log)
     reader = threading.Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)

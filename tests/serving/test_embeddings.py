@@ -6,6 +6,7 @@ import base64
 from concurrent.futures import ThreadPoolExecutor
 
 import cohere
+import httpx
 import numpy as np
 import openai
 import pytest
@@ -13,6 +14,7 @@ from helpers import tiny
 from helpers.server import LONG, SHORT
 
 import evenspan
+from evenspan.auditing.parts import parts
 
 TEXTS = [LONG, SHORT, tiny.text(130)]
 SPELLINGS = [
@@ -53,32 +55,33 @@ def test_every_spelling(server, expected, spelling, encoding) -> None:
 
 @pytest.mark.parametrize("encoding", ["float", "base64", None])
 def test_the_openai_package(server, expected, encoding) -> None:
-    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
-    options = {} if encoding is None else {"encoding_format": encoding}
-    for role in ("query", "document"):
-        answer = client.embeddings.create(model=f"tiny-model:{role}", input=TEXTS, **options)
-        close([one.embedding for one in answer.data], expected[role])
-        more = client.embeddings.create(model="tiny-model", input=LONG, extra_body={"input_type": role}, **options)
-        close([more.data[0].embedding], expected[role][:1])
-    assert next(model.id for model in client.models.list()) == "tiny-model"
-    with pytest.raises(openai.BadRequestError, match="query or a document"):
-        client.embeddings.create(model="tiny-model", input=LONG)
-    with pytest.raises(openai.NotFoundError, match="no model"):
-        client.embeddings.create(model="text-embedding-3-small", input=LONG)
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        options = {} if encoding is None else {"encoding_format": encoding}
+        for role in ("query", "document"):
+            answer = client.embeddings.create(model=f"tiny-model:{role}", input=TEXTS, **options)
+            close([one.embedding for one in answer.data], expected[role])
+            more = client.embeddings.create(model="tiny-model", input=LONG, extra_body={"input_type": role}, **options)
+            close([more.data[0].embedding], expected[role][:1])
+        assert next(model.id for model in client.models.list()) == "tiny-model"
+        with pytest.raises(openai.BadRequestError, match="query or a document"):
+            client.embeddings.create(model="tiny-model", input=LONG)
+        with pytest.raises(openai.NotFoundError, match="no model"):
+            client.embeddings.create(model="text-embedding-3-small", input=LONG)
 
 
 def test_the_cohere_package(server, expected) -> None:
-    client = cohere.ClientV2(api_key="none", base_url=server.url)
-    for role in ("query", "document"):
-        answer = client.embed(
-            model="tiny-model", texts=TEXTS, input_type=f"search_{role}", embedding_types=["float", "base64"]
-        )
-        close(answer.embeddings.float_, expected[role])
-        close(answer.embeddings.base64, expected[role])
-        assert answer.texts == TEXTS
-        assert answer.meta.billed_units.input_tokens > 300
-    with pytest.raises(cohere.BadRequestError):
-        client.embed(model="tiny-model", texts=TEXTS, input_type="clustering", embedding_types=["float"])
+    with httpx.Client() as connection:
+        client = cohere.ClientV2(api_key="none", base_url=server.url, httpx_client=connection)
+        for role in ("query", "document"):
+            answer = client.embed(
+                model="tiny-model", texts=TEXTS, input_type=f"search_{role}", embedding_types=["float", "base64"]
+            )
+            close(answer.embeddings.float_, expected[role])
+            close(answer.embeddings.base64, expected[role])
+            assert answer.texts == TEXTS
+            assert answer.meta.billed_units.input_tokens > 300
+        with pytest.raises(cohere.BadRequestError):
+            client.embed(model="tiny-model", texts=TEXTS, input_type="clustering", embedding_types=["float"])
 
 
 def test_many_clients_at_once_get_their_own(server, model) -> None:
@@ -123,3 +126,15 @@ def test_token_ids_are_refused(server) -> None:
     status, answer = server.ask("/v1/embeddings", {"model": "tiny-model:document", "input": [[1, 2], [3]]})
     assert status == 400
     assert "check_embedding_ctx_length=False" in answer["error"]["message"]
+
+
+def test_parts_of_a_document(server, model) -> None:
+    body = {"input": LONG, "segments": 4, "calibration": "soft,strength=1.0,basket_size=16", "question": SHORT}
+    status, answer = server.ask("/v1/parts", body)
+    expected = parts(model, LONG, evenspan.Calibration.parse(body["calibration"]), segments=4, question=SHORT)
+    assert status == 200
+    assert [part["text"] for part in answer["parts"]] == [part.text for part in expected.parts]
+    for side in ("plain", "calibrated"):
+        shares = [getattr(part, side).share for part in expected.parts]
+        np.testing.assert_allclose([part[side]["share"] for part in answer["parts"]], shares, atol=1e-5)
+    np.testing.assert_allclose(answer["question"], expected.question, atol=1e-5)

@@ -41,6 +41,12 @@ def test_snippet(name, server, model) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```", SECTIONS[name], re.DOTALL | re.MULTILINE)
     names = {"passages": [tiny.text(200), tiny.text(150)], "questions": [tiny.text(140, seed=3)]}
     exec(compile(here(code, server), "serving.md", "exec"), names)
+    for left_open in {"client", "server"} & names.keys():
+        own = names[left_open]
+        if hasattr(own, "close"):
+            own.close()
+        elif hasattr(own, "__exit__"):
+            own.__exit__(None, None, None)
     calibrated = model.encode_document([*names["passages"], names["questions"][0]])
     # The question is long enough to be calibrated, and is not.
     np.testing.assert_allclose(np.array(names["vectors"]), calibrated[:2], atol=1e-5)

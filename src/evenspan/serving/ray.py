@@ -63,12 +63,13 @@ def run_on_ray(
     from ray import serve
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to its makers
-    ended = threading.Event()
-    before = {name: signal.signal(name, lambda *_: ended.set()) for name in (signal.SIGTERM, signal.SIGINT)}
     where = address or os.environ.get("RAY_ADDRESS") or "local"
     cluster: Any = ray
     cluster.init(address=where, log_to_driver=False, logging_level=logging.WARNING)
+    ended = threading.Event()  # only now: Ray has handlers of its own, which abort
+    before = {name: signal.signal(name, lambda *_: ended.set()) for name in (signal.SIGTERM, signal.SIGINT)}
     try:
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
         serve.start(http_options={"host": host, "port": port})
         application = deployment(settings, replicas, _resources(ray, settings, replicas[1]))
         serve.run(application, name=_NAME, route_prefix="/")
