@@ -185,7 +185,7 @@ def committed(store: str, table: str | None = None) -> int:
 
         path = Path(store.partition(":")[2]) / "_manifest.sqlite"
         try:
-            with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            with contextlib.closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True)) as database:
                 return int(database.execute("SELECT count(*) FROM documents").fetchone()[0])
         except sqlite3.Error:
             return 0
@@ -253,14 +253,18 @@ def signals(trials: Trials, count: int) -> None:
 def replace(trials: Trials, count: int) -> None:
     """Kill a run that replaces an index by one of other documents, twice; whoever reads finds one of the two, whole."""
     with every_store(trials, "replaced", count) as stores:
-        for kind, store, table in stores:
+        for turn, (kind, store, table) in enumerate(stores):
             trials.run(store, table)
-            served = []
-            for _ in range(2):
-                trials.killed(store, table, corpus=trials.later, replace=True)
-                served.append(trials.state(store, table))
-            status = trials.run(store, table, corpus=trials.later, replace=True)
-            note = f"after the kills the index held {served[0]}, then {served[1]}" + failed(status)
+            options = {"corpus": trials.later, "replace": True}
+            trials.killed(store, table, **options)
+            served, second = [trials.state(store, table)], ""
+            if (turn // len(STORES)) % 2:
+                second = f"; the second {killed_at(trials, store, table, SWAPPING[kind], **options)}"
+            else:
+                trials.killed(store, table, **options)
+            served.append(trials.state(store, table))
+            status = trials.run(store, table, **options)
+            note = f"after the kills the index held {served[0]}, then {served[1]}{second}" + failed(status)
             if not set(served) <= {"corpus", "later"}:
                 note += "; THE OLD INDEX WAS LOST"
             trials.compare("SIGKILL during --replace", kind, store, table, note, disturbed=2, wanted="later")
@@ -297,6 +301,11 @@ PRUNING = {
     "lance": f"{_STORES}.folder:FolderStore.prune",
     "parquet": f"{_STORES}.folder:FolderStore.prune",
     "postgres": f"{_STORES}.postgres:PostgresStore.prune",
+}
+SWAPPING = {
+    "lance": f"{_STORES}.folder:FolderStore._take_the_place",
+    "parquet": f"{_STORES}.folder:FolderStore._take_the_place",
+    "postgres": f"{_STORES}.postgres:PostgresStore._take_the_place",
 }
 TIDYING = {
     "lance": "lancedb.table:LanceTable.optimize",

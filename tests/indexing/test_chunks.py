@@ -159,7 +159,7 @@ def test_chunks_are_part_of_what_an_index_is(index, store, model) -> None:
             {"chunk_tokens": 300},
             "chunk_tokens must lie between 16 and 254, which is what the model reads of a text, not 300",
         ),
-        ({"overlap": 8}, "overlap=8 is for chunks"),
+        ({"overlap": 8}, "overlap is for chunks"),
         (
             {"chunk_tokens": 24, "overlap": 24},
             "overlap must be at least 0 and less than the 24 tokens of a chunk, not 24",

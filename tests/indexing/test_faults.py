@@ -162,6 +162,7 @@ def test_damaged_files(kind, setting, tmp_path) -> None:
     if kind == "lance":
         with pytest.raises((OSError, RuntimeError)):
             content(store)
+    assert main(["verify", store, "--repair"]) == 0
     assert main(command(setting, store)) == 0
     assert content(store) == setting[2]
 

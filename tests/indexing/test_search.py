@@ -207,3 +207,26 @@ def test_vectors_that_cannot_be_indexed_are_scanned(model, tmp_path, monkeypatch
         assert evenspan.index(model, rows(300), tmp_path / "index", progress=False).total == 300
     with evenspan.open_index(tmp_path / "index", model=model) as opened:
         assert len(opened.search("w1", 5)) == 5
+
+
+def test_a_filter_that_the_partitions_do_not_hold(model, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("evenspan.indexing.stores.lance._INDEXED_FROM", 300)
+    monkeypatch.setattr("evenspan.indexing.stores.lance._SCANNED", 0)
+    entries = [{**row, "number": number} for number, row in enumerate(rows(600))]
+    evenspan.index(model, entries, tmp_path / "index", progress=False, store_options="ivf-flat,lists=16,probes=1")
+    with evenspan.open_index(tmp_path / "index", model) as opened:
+        for where, count in (("number in (7, 300, 599)", 3), ("number < 100", 100), (None, 600)):
+            assert len(opened.search("w1 w2", 600, where)) == count
+
+
+def test_a_wrong_model_in_another_precision_is_refused(index, store, model_folder) -> None:
+    index(rows(3))
+    for dtype in (torch.float16, torch.float64):
+        other = evenspan.load(model_folder, device="cpu").to(dtype)
+        with torch.no_grad():
+            next(other.parameters()).add_(0.1)
+        with evenspan.open_index(**store, model=other) as opened, pytest.raises(ValueError, match="is another model"):
+            opened.search("w1")
+    right = evenspan.load(model_folder, device="cpu").to(torch.float64)
+    with evenspan.open_index(**store, model=right) as opened:
+        assert opened.model is right

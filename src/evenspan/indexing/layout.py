@@ -24,7 +24,9 @@ class Layout:
 
     def __post_init__(self) -> None:
         if self.chunk_tokens is None and self.overlap:
-            raise ValueError(f"overlap={self.overlap} is for chunks: say how long they are with chunk_tokens.")
+            raise ValueError(
+                f"overlap is for chunks: say how long they are with chunk_tokens, or leave it out (it is {self.overlap})."
+            )
         if self.chunk_tokens is not None:
             if self.chunk_tokens < FEWEST_TOKENS:
                 raise ValueError(f"chunk_tokens must be at least {FEWEST_TOKENS}, not {self.chunk_tokens}.")

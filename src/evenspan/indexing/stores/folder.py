@@ -59,8 +59,7 @@ class FolderStore(Store):
             self.manifest = Manifest(self.folder, NEXT, write=write)
         if write:
             self.manifest.take(self._token)
-            if self._beside:
-                self._with_other(lambda served: served.take(self._token))
+            self._with_other(lambda other: other.take(self._token))
         self.generation = self.manifest.get("generation") or ""
 
     @abstractmethod

@@ -129,6 +129,7 @@ class LanceStore(FolderStore):
         self._outdate(self.manifest.commit(written, documents))
         self._commits += 1
         if self._commits % _COMPACTED == 0:  # each commit is a version that lists all files
+            self._table.checkout_latest()  # the writer opened it for itself
             self._table.optimize(cleanup_older_than=_KEPT)
 
     def vectors(self, names: Sequence[str]) -> NDArray[np.float32]:  # noqa: D102

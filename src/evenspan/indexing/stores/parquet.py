@@ -102,6 +102,7 @@ class ParquetStore(FolderStore):
     def commit(self, written: Written, documents: Sequence[tuple[str, bytes]]) -> None:  # noqa: D102
         path = self._path(written)
         if not path.exists() or path.stat().st_size != written.bytes:
+            self.manifest.check(self._token)  # or else whoever followed this run has removed it
             advice = "all machines must see the same folder at this path"
             raise OSError(f"A worker wrote {path}, which is not here: {advice}.")
         self.manifest.commit(written, documents)

@@ -63,7 +63,7 @@ class PostgresStore(Store):
         if not table.isidentifier() or len(table.encode()) > 40:
             raise ValueError(f"A table needs a name of at most 40 letters, digits and underscores, not {table!r}.")
         self._address, self._write, self._reserved = address, write, 0
-        self._base, self.table = table, f"{table}~next" if replace else table  # a name that nobody else's index has
+        self._base, self.table = table, _beside(table) if replace else table
         self._token, self._started = secrets.randbits(62), False
         self.location = f"PostgreSQL table {table}"
         # One thread looks documents up while another writes; only one of them may connect again.
@@ -110,7 +110,7 @@ class PostgresStore(Store):
 
     def _take(self) -> None:
         """Begin a run: whoever wrote before, and has lost its lock, commits nothing more."""
-        for name in {self._base, self.table}:
+        for name in (self._base, _beside(self._base)):
             if self._exists(f"{name}_evenspan_shards"):
                 take = "INSERT INTO {shards} VALUES (%s, %s) ON CONFLICT (number) DO UPDATE SET rows = EXCLUDED.rows"
                 self._run(take, (RUN, self._token), **tables(name))
@@ -151,14 +151,14 @@ class PostgresStore(Store):
         stored = self._about()
         if stored is None:
             return None
-        if stored.get("_format", 1) > FORMAT:
-            raise ValueError(f"{self.location} was made by a newer evenspan: install that.")
         return IndexSettings.from_dict({name: value for name, value in stored.items() if not name.startswith("_")})
 
     def _about(self) -> dict[str, Any] | None:
         if not self._insist(lambda: self._exists(f"{self.table}_evenspan")):
             return None
         rows = self._ask("SELECT settings FROM {about}")
+        if rows and rows[0][0].get("_format", 1) > FORMAT:
+            raise ValueError(f"{self.location} was made by a newer evenspan: install that.")
         return dict(rows[0][0]) if rows else None
 
     def _generation(self) -> str:
@@ -406,7 +406,15 @@ class PostgresStore(Store):
         return Path(f"{self._base}-rejects.jsonl")
 
     def close(self) -> None:  # noqa: D102
+        if self._write:
+            with contextlib.suppress(psycopg.Error):  # the server would notice the end of the connection a little later
+                self._run("SELECT pg_advisory_unlock_all()")
         self._connection.close()
+
+
+def _beside(table: str) -> str:
+    """What is built to replace an index: a name that nobody else's has."""
+    return f"{table}~next"
 
 
 def _array(vector: Any) -> NDArray[np.float32]:
