@@ -149,3 +149,25 @@ def test_an_error_in_a_process_is_told(cls_model) -> None:
     own.close()
     thread.join(timeout=20)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("as_list", [True, False])
+def test_truncation_is_said_aloud(as_list, cls_model) -> None:
+    texts = [tiny.text(20), tiny.text(300), tiny.text(30)]
+
+    def encoded(chosen: list[str], **options: object) -> object:
+        found = evenspan.encode_documents(cls_model, chosen if as_list else iter(chosen), progress=False, **options)
+        return found if as_list else list(found)
+
+    words = (
+        r"Truncated: 1 of 3 documents \(33 %\) are longer than the 254 tokens that the model reads; 13 % of the text"
+    )
+    with pytest.warns(UserWarning, match=words) as caught:
+        encoded(texts)
+    assert len(caught) == 1
+    encoded(texts, on_truncate="ignore")
+    encoded(texts[:1])
+    with pytest.raises(ValueError, match=f"{words}.* set on_truncate to 'warn' or 'ignore'"):
+        encoded(texts, on_truncate="raise")
+    with pytest.raises(ValueError, match="on_truncate must be one of warn, raise, ignore, not 'cut'"):
+        encoded(texts, on_truncate="cut")

@@ -27,7 +27,7 @@ from evenspan.identity import ModelIdentity
 from evenspan.models.calibrating import uncalibrated
 from evenspan.models.reading import room_for_text
 from evenspan.progress import ProgressBar
-from evenspan.sweeps import LeftOff, left_off, strengths, tune
+from evenspan.sweeps import LeftOff, Tuning, left_off, strengths, tune
 
 
 def advise(
@@ -91,7 +91,7 @@ def advise(
     notes: list[str] = []
     with uncalibrated(model), TemporaryDirectory() if cache is None else nullcontext(cache) as folder:
         options: dict[str, Any] = {**prompts, "batch_size": batch_size, "cache": folder, "seed": seed}
-        setting, confirmed = _setting(model, benchmark, calibration, resamples, progress, notes, options)
+        setting, tuned = _setting(model, benchmark, calibration, resamples, progress, notes, options)
         evaluator = Evaluator.of(model, resamples=resamples, **options)
         tried = _usable(model, list(layouts(setting, room_for_text(model, document_prompt), cut.longest)), notes)
         results = {}
@@ -99,7 +99,7 @@ def advise(
             label = f"{number} of {len(tried)}: {layout.name}"
             results[layout.method.name] = evaluator.run(benchmark, layout.method, progress=progress and label)
         costs = _costs(evaluator, tried, benchmark, progress=progress)
-    kept = remarks(tried, results, confirmed=confirmed, stand_ins=is_made_of_texts(benchmark.options))
+    kept = remarks(tried, results, tuned, stand_ins=is_made_of_texts(benchmark.options))
     rows = [
         _row(layout, results[layout.method.name], costs, cut, remark)
         for layout, remark in zip(tried, kept, strict=True)
@@ -149,8 +149,8 @@ def _setting(
     progress: bool,
     notes: list[str],
     options: dict[str, Any],
-) -> tuple[Calibration | None, bool | None]:
-    """The setting of whole documents, if there is one, and whether it was confirmed, if that was asked."""
+) -> tuple[Calibration | None, Tuning | None]:
+    """The setting of whole documents, if there is one, and what tuning said of it, if it was asked."""
     try:
         if calibration is not None and calibration.strength == 0:
             return None, None
@@ -169,7 +169,7 @@ def _setting(
     if isinstance(tuned, LeftOff):
         notes.append(tuned.answer)
         return None, None
-    return tuned.calibration or tuned.candidate, tuned.calibration is not None
+    return tuned.calibration or tuned.candidate, tuned
 
 
 def _usable(model: SentenceTransformer, tried: list[Layout], notes: list[str]) -> list[Layout]:

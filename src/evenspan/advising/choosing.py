@@ -10,6 +10,7 @@ from evenspan.advising.layouts import Layout
 from evenspan.evaluation.comparing import compare
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.formatting import count
+from evenspan.sweeps import Tuning
 from evenspan.sweeps.objectives import Aim
 
 CLOSE = 0.01  # of HM: as good, for an index that is smaller
@@ -17,12 +18,13 @@ NOISE = "not better than plain beyond noise"
 FLATTERED = "flattered: the stand-ins are words of the documents"
 
 
-def helps(plain: EvaluationResult, calibrated: EvaluationResult) -> bool:
-    """Whether a calibration is better beyond noise, and costs no more than it may, as `tune` has it."""
+def against(plain: EvaluationResult, calibrated: EvaluationResult) -> str | None:
+    """What speaks against a calibration, as `tune` has it: it is not better beyond noise, or costs more than it may."""
     comparison = compare([plain, calibrated])
     aim = Aim("balanced", calibrated.psi is not None)
     gain = aim.gain(plain, calibrated, comparison)
-    return gain.significant and gain.value > 0 and not aim.losses(comparison)
+    better = gain.significant and gain.value > 0
+    return "; ".join(aim.losses(comparison)) or None if better else NOISE
 
 
 @dataclass(frozen=True)
@@ -87,15 +89,15 @@ def choice(rows: Sequence[AdviceRow], limits: Limits) -> int:
 
 
 def remarks(
-    layouts: Sequence[Layout], results: Mapping[str, EvaluationResult], *, confirmed: bool | None, stand_ins: bool
+    layouts: Sequence[Layout], results: Mapping[str, EvaluationResult], tuned: Tuning | None, *, stand_ins: bool
 ) -> list[str | None]:
-    """What keeps each layout from being chosen; `confirmed` is what tuning said of whole documents, None if it did not."""
+    """What keeps each layout from being chosen; of whole documents it is what tuning said, if it was asked."""
     found: list[str | None] = []
     for layout in layouts:
-        better = True
-        if layout.plain is not None:
-            better = helps(results[layout.plain.name], results[layout.method.name])
-            better = confirmed if confirmed is not None and layout.chunk_tokens is None else better
-        flattered = FLATTERED if layout.is_hybrid and stand_ins else None
-        found.append(layout.cannot_build or flattered or (None if better else NOISE))
+        reason = layout.cannot_build or (FLATTERED if layout.is_hybrid and stand_ins else None)
+        if reason is None and layout.plain is not None:
+            reason = against(results[layout.plain.name], results[layout.method.name])
+            if tuned is not None and layout.chunk_tokens is None:
+                reason = None if tuned.calibration is not None else "; ".join(tuned.losses) or NOISE
+        found.append(reason)
     return found

@@ -1,0 +1,118 @@
+"""Advice: its figures are those of `evaluate`, its marks follow from them, and its command is one that works."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+
+import pytest
+from helpers import readers
+
+import evenspan
+from evenspan import Calibration
+from evenspan.advising.advice import Advice, AdviceRow
+from evenspan.advising.choosing import FLATTERED, NOISE, Limits, choice, marked
+from evenspan.advising.layouts import layouts
+from evenspan.cli import main
+from evenspan.evaluation import evaluate, load_benchmark
+from evenspan.evaluation.benchmarks.texts import from_texts
+from evenspan.evaluation.methods import Calibrated, ChunksMax, Plain
+from evenspan.report import write_report
+
+SETTING = Calibration(layers="last", strength=1.0, basket_size=32)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return readers.reader(tmp_path_factory.mktemp("front-loaded"), bias=3.0)
+
+
+@pytest.fixture(scope="module")
+def advice(model) -> Advice:
+    return evenspan.advise(model, from_texts(readers.documents(), seed=1), SETTING, resamples=100, progress=False)
+
+
+def test_figures_are_those_of_evaluate(model, advice) -> None:
+    benchmark = from_texts(readers.documents(), seed=1)
+    chunked = ChunksMax(128, cut="sentences", calibration=replace(SETTING, partition="even"))
+    known = {row.method: row for row in advice.rows}
+    for method in (Plain(), Calibrated(SETTING), chunked):
+        row, result = known[method.name], evaluate(model, benchmark, method=method, resamples=0, progress=False)
+        assert row.positions == {name: group.ndcg for name, group in result.groups.items()}
+        assert (row.ndcg, row.harmonic_mean, row.psi) == (result.ndcg, result.harmonic_mean, result.psi)
+        assert (row.vectors, row.bytes) == (result.vectors_per_document, result.bytes_per_document)
+    assert known["none"].cost == 1.0
+    assert all(row.cost > 0 for row in advice.rows)
+    assert evenspan.calibration_of(model) is None
+
+
+def test_what_a_front_loaded_model_is_advised(advice) -> None:
+    plain, calibrated = advice.rows[:2]
+    assert calibrated.harmonic_mean > plain.harmonic_mean + 0.05
+    assert ("best at one vector" in calibrated.marks) == (calibrated.remark is None)
+    assert all(row.remark == FLATTERED for row in advice.rows if row.name.startswith("hybrid"))
+    assert any("late chunking" in row.name and row.remark for row in advice.rows)
+    assert str(advice).startswith("Nothing is cut off")
+    words = shlex.split(advice.command)
+    assert words[:2] == ["evenspan", "index"]
+    assert words[words.index("--calibration") + 1] == str(advice.calibration or "none")
+    again = Advice.from_dict(json.loads(advice.to_json()))
+    assert replace(again, results=advice.results) == advice
+
+
+def row(name: str, mean: float, vectors: float, remark: str | None = None) -> AdviceRow:
+    return AdviceRow(name, name, {}, mean, mean, 0.0, vectors, 100 * vectors, 1.0, 0.0, remark=remark)
+
+
+def test_marks_and_choice_follow_from_the_figures() -> None:
+    tried = list(layouts(SETTING, 512, 1000))[:4]  # whole documents and chunks of 128 tokens, plain and calibrated
+    rows = [row("whole", 0.60, 1), row("whole+", 0.65, 1), row("chunks", 0.80, 8), row("chunks+", 0.805, 8, NOISE)]
+    marks = [each.marks for each in marked(rows, tried, Limits())]
+    assert marks == [(), ("best at one vector",), ("best", "smallest within a point of the best"), ()]
+    assert choice(rows, Limits()) == 2
+    assert choice(rows, Limits(vectors=4)) == 1
+    assert choice(rows, Limits(bytes=50)) == 0 or rows[choice(rows, Limits(bytes=50))].vectors == 1
+    assert "best within 4 vectors" in marked(rows, tried, Limits(vectors=4))[1].marks
+    rows[1] = replace(rows[1], remark=NOISE)  # calibration must not be advised where it is noise
+    assert choice(rows, Limits(vectors=4)) == 0
+    with pytest.raises(ValueError, match="budget must be at least 1, not 0"):
+        Limits(vectors=0)
+
+
+def test_the_command_line_and_the_report(model, tmp_path, capsys) -> None:
+    folder, corpus = tmp_path / "model", tmp_path / "corpus.jsonl"
+    model.save_pretrained(str(folder))
+    texts = [*readers.documents(24), *readers.documents(6, sentences=60, seed=1)]  # some longer than the model reads
+    corpus.write_text("\n".join(json.dumps({"id": str(n), "text": text}) for n, text in enumerate(texts)))
+    line = ["advise", str(folder), "--texts", str(corpus), "--calibration", str(SETTING), "--budget", "1", "--no-cache"]
+    assert main([*line, "--resamples", "100", "--output", str(tmp_path / "out"), "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Truncated: 6 of 30 documents (20 %) are longer than the 318 tokens that the model reads;")
+    assert "stand-in queries, no questions of people" in shown
+    assert "best within 1 vectors" in shown or "best within 1 vector" in shown
+    assert shown.rstrip().splitlines()[-1].startswith("evenspan index ")
+    saved = json.loads((tmp_path / "out" / "advice.json").read_text())
+    assert next(each for each in saved["rows"] if each["method"] == "none")["unread"] > 0.1
+    page = write_report([tmp_path / "out"], tmp_path / "report.html").read_text()
+    assert "What quality costs" in page
+    assert saved["command"].partition(" my-index")[0].split()[0] in page
+    assert (tmp_path / "report_figures" / "m1-advice1-sizes.csv").is_file()
+
+
+def test_short_texts_need_no_advice(model, tmp_path, capsys) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"text": "W1 W2."}\n{"text": "W3."}\n')
+    model.save_pretrained(str(tmp_path / "model"))
+    line = ["advise", str(tmp_path / "model"), "--texts", str(tmp_path / "corpus.jsonl"), "--no-cache", "--quiet"]
+    assert main([*line, "--output", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert "Leave it off: the longest of 2 documents has" in shown
+    assert shown.rstrip().endswith("--calibration none")
+    with pytest.raises(ValueError, match="has no positions"):
+        evenspan.advise(model, load_benchmark("generated", documents=3).__class__("x", (_unplaced(),)), progress=False)
+
+
+def _unplaced():
+    from evenspan.evaluation import Collection, Query
+
+    return Collection("x", {"a": "W1"}, (Query("q", "W1"),), {"q": {"a": 1}})

@@ -1,0 +1,83 @@
+"""A benchmark out of texts: which sentences stand in for questions, and what is kept apart."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from helpers import readers
+
+from evenspan.corpus.duplicates import near_duplicates
+from evenspan.corpus.units import unit_spans
+from evenspan.evaluation import load_benchmark
+from evenspan.evaluation.benchmarks.texts import TooShortError, from_texts
+
+CHINESE = "。".join("".join(chr(0x4E00 + 97 * a + 7 * b) for b in range(12)) for a in range(30)) + "。"
+
+
+def test_sentences_are_drawn_evenly_and_thinned() -> None:
+    texts = [*readers.documents(10), "W1 W2. Too short to ask for."]
+    benchmark = from_texts(texts, seed=3)
+    (collection,) = benchmark.collections
+    assert benchmark.group_counts() == {"beginning": 30, "middle": 30, "end": 30}
+    assert len(collection.corpus) == 11  # short documents are searched, too
+    for query in collection.queries:
+        (document,) = collection.relevance[query.id]
+        start = int(query.id.rpartition("#")[2])
+        sentence = collection.corpus[document][start:].partition(".")[0]
+        kept = query.text.rstrip(".").split()
+        assert len(kept) == 4
+        assert [word for word in sentence.split() if word in kept] == kept
+        assert {"beginning": 0, "middle": 1, "end": 2}[query.groups[0]] == int(3 * query.position)
+    assert from_texts(texts, seed=3).digest() == benchmark.digest() != from_texts(texts, seed=4).digest()
+    assert "90 sentences of 10 of the 11 documents, with 50 % of their words left out" in benchmark.notes[0]
+    whole = from_texts(texts, left_out=0.0, sentences=3)
+    assert len(whole.queries) == 30
+    assert all(query.text in collection.corpus[next(iter(whole.relevance[query.id]))] for query in whole.queries)
+
+
+def test_titles_repeated_lines_and_near_duplicates(tmp_path) -> None:
+    one, two, three, *more = readers.documents(12)
+    footer = " All rights of this page are reserved by W1."
+    heading = "W9 W8 W7 W6 W5 W4 W3 of all things\n"
+    rows = [
+        {"_id": "titled", "title": "W5 W6 W7 W8 W9 W10", "text": f"W5 W6 W7 W8 W9 W10 {one}{footer}"},
+        {"_id": "headed", "text": f"{heading}{two}{footer}"},
+        {"_id": "twice", "text": three},
+        {"_id": "twice", "text": more[0]},
+        {"_id": "copy", "text": f"{three} W1 W2 W3."},
+    ]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    benchmark = load_benchmark(f"texts:{tmp_path / 'corpus.jsonl'}", left_out=0.0, sentences=90)
+    (collection,) = benchmark.collections
+    assert list(collection.corpus) == [f"corpus.jsonl:{name}" for name in ("titled", "headed", "twice", "twice~2")]
+    assert any("1 near-duplicate documents were left out" in note for note in benchmark.notes)
+    asked = [query.text for query in collection.queries]
+    assert not any("rights" in text or "things" in text or "W5 W6 W7 W8 W9 W10" in text for text in asked)
+    assert benchmark.name == "corpus (stand-in queries)"
+    assert near_duplicates(["a b", "c d", "A  b"]) == {2}
+    drawn = load_benchmark(f"texts:{tmp_path / 'corpus.jsonl'}", sample=2, seed=1)
+    assert len(drawn.corpus) == 2
+
+
+def test_scripts_without_spaces() -> None:
+    benchmark = from_texts([CHINESE, CHINESE[::-1]], sentences=3)
+    for query in benchmark.queries:
+        assert 5 <= len(query.text) <= 8  # half of twelve characters and a mark
+        assert " " not in query.text
+    thai = "ภาษาไทย"
+    assert "".join(thai[start:end] for start, end in unit_spans(thai)) == thai
+    assert len(unit_spans(thai)) == 7
+
+
+def test_text_without_marks_is_cut_into_pieces_and_short_text_is_refused() -> None:
+    words = readers.documents(1, sentences=1, words=300)[0].rstrip(".")
+    assert from_texts([words, *readers.documents(2)]).group_counts()["middle"] >= 7
+    with pytest.raises(TooShortError, match="None of the 2 texts has a sentence"):
+        from_texts(["W1 W2 W3.", "W4."])
+    with pytest.raises(TypeError, match="not one string"):
+        from_texts("W1")
+    with pytest.raises(ValueError, match="There is no text to look at"):
+        from_texts(["", " "])
+    with pytest.raises(ValueError, match="sample must be at least 1, not 0"):
+        from_texts([words], sample=0)
