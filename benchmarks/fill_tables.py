@@ -241,6 +241,7 @@ def swept(kind: str) -> dict[str, list[float]]:
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "drcd": lambda: compared("drcd"),
+    "chunks": lambda: compared("chunks-cls"),
     "paper": paper,
     "summary": summary,
     "encoding": encoding,
