@@ -25,10 +25,10 @@ from evenspan.indexing.stores.postgres_sql import PostgresWriter
 
 DOCUMENTS, SHARD = 600, 20
 
-BEFORE_COMMIT = {  # called once for each shard, when it has been written and does not count yet
+BEFORE_COMMIT = {  # called once for each shard, before it counts; in PostgreSQL in the middle of its transaction
     "lance": "evenspan.indexing.stores.lance.LanceStore.commit",
     "parquet": "evenspan.indexing.stores.parquet.ParquetStore.commit",
-    "postgres": "psycopg.Cursor.executemany",
+    "postgres": "psycopg.Cursor.copy",
 }
 
 
