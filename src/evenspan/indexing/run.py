@@ -109,11 +109,12 @@ def _located(
 
 @contextlib.contextmanager
 def _opened(opening: Callable[[], Store]) -> Iterator[Store]:
-    """A store for a run, which leaves no empty one behind when it fails."""
+    """A store for a run, which leaves no empty one behind when it fails, and says so when another run was the cause."""
     with contextlib.closing(opening()) as store:
         try:
             yield store
         except BaseException:
+            store.check_run()  # its files are not to be touched
             store.discard()
             raise
 

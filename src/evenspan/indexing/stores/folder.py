@@ -146,6 +146,10 @@ class FolderStore(Store):
     def rejects_path(self) -> Path:  # noqa: D102
         return self.folder / "_rejects.jsonl"
 
+    def check_run(self) -> None:  # noqa: D102
+        with contextlib.suppress(OSError):  # the error that ended the run is the one to be seen
+            self.manifest.check(self._token)
+
     def discard(self) -> None:  # noqa: D102
         with contextlib.suppress(OSError, RuntimeError):  # the error that ended the run is the one to be seen
             if self._made and not self.rejects_path().exists():
