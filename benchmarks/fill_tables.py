@@ -124,8 +124,32 @@ def every_row() -> str:
     batches = dict.fromkeys(tuple(row["batch"]) for row in rows)
     return table(
         ["NVIDIA H200, float16, 24 layers × 1,024", "baskets of 128", "even"],
-        ([f"{a:,} × {b:,}", *(times(ratio[(a, b), setting]) for setting in settings)] for a, b in batches),
+        (
+            [
+                f"{a:,} × {b:,}",
+                *(times(ratio[batch, setting]) if (batch, setting) in ratio else "–" for setting in settings),
+            ]
+            for batch in batches
+            for a, b in [batch]
+        ),
     )
+
+
+def stream() -> str:
+    """Texts to vectors, and into an index, in multiples of the bare forward passes."""
+    results = json.loads((RESULTS / "encode_stream_h200.json").read_text("utf-8"))
+    indexed = {row["shape"]: row["times_bare"] for row in results["index"] if row["turn"] == "warm"}
+    header = ["NVIDIA H200, float16", "tokens per document", "plain", "calibrated", "index into Parquet"]
+    header += ["sentence-transformers' `encode_document`, plain", "the tokenizer alone"]
+
+    def cells(row: dict[str, Any], *, index: bool) -> list[str]:
+        values = [row["plain"], row["calibrated"], indexed[row["shape"]] if index else None]
+        values += [row.get("sentence_transformers"), row["tokenizer_alone"]]
+        shape, tokens = row["shape"].replace(" x ", " × "), f"{row['tokens'] / row['documents']:,.0f}"
+        return [shape, tokens, *("–" if value is None else times(value) for value in values)]
+
+    rows = [cells(row, index=section == "main") for section in ("main", "lengths", "qwen") for row in results[section]]
+    return table(header, rows)
 
 
 def sweeping() -> str:
@@ -217,10 +241,12 @@ def swept(kind: str) -> dict[str, list[float]]:
 TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "drcd": lambda: compared("drcd"),
+    "chunks": lambda: compared("chunks-cls"),
     "paper": paper,
     "summary": summary,
     "encoding": encoding,
     "every-row": every_row,
+    "stream": stream,
     "sweeping": sweeping,
     "auditing": auditing,
     "indexing": indexing,

@@ -45,6 +45,7 @@ def encode(options: argparse.Namespace) -> None:
     import evenspan
     from evenspan.encoding import Encoder
     from evenspan.models.reading import windows
+    from evenspan.sweeps import encode as encode_settings
 
     more = {} if options.model.startswith("miniature:") else {"model_kwargs": {"dtype": "float32"}}
     model = evenspan.load(options.model, device=options.device, **more)
@@ -64,11 +65,9 @@ def encode(options: argparse.Namespace) -> None:
         pieces = [[text] if size == WHOLE else windows(model, text, size) for text in collection.corpus.values()]
         arrays = {"counts": np.array([len(of_text) for of_text in pieces])}
         together = [piece for of_text in pieces for piece in of_text]
-        for setting in settings(options.basket_size):
-            with evenspan.calibrated(model, setting):
-                arrays[str(setting)] = Encoder(model).encode(together)
-            print(f"{name}, chunks of {size or 'whole documents'}: {setting}", flush=True)
-        _save(path, arrays)
+        swept = encode_settings(model, together, settings(options.basket_size), normalize_embeddings=True)
+        _save(path, arrays | {str(setting): vectors for setting, vectors in swept.items()})
+        print(f"{name}, chunks of {size or 'whole documents'}", flush=True)
 
 
 def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:

@@ -16,7 +16,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 
-myst_enable_extensions = ["colon_fence", "attrs_block"]
+myst_enable_extensions = ["html_image"]
 myst_heading_anchors = 3  # links to headings are those of GitHub
 
 default_role = "literal"  # docstrings write names in single backticks

@@ -72,7 +72,7 @@ def names() -> dict[str, object]:
     from evenspan import Calibration
 
     passages, model = [tiny.text(200), tiny.text(20)], evenspan.load("bge-m3")
-    texts = [" ".join(f"W{tiny.text(8, seed=30 * number + place)}." for place in range(30)) for number in range(40)]
+    texts = [" ".join(f"W{tiny.text(8, seed=30 * number + place)}." for place in range(20)) for number in range(40)]
     inputs = AutoTokenizer.from_pretrained("bge-m3")(passages, padding=True, truncation=True, return_tensors="pt")
     return {
         "Calibration": Calibration, "auto_model": AutoModel.from_pretrained("bge-m3"), "evenspan": evenspan, "inputs": inputs,

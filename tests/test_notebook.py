@@ -19,7 +19,7 @@ def test_notebook(name, tmp_path) -> None:
     notebook = nbformat.read(EXAMPLES / name, as_version=4)
     assert any(cell.get("outputs") for cell in notebook.cells if cell.cell_type == "code")
     for cell in notebook.cells:
-        cell.source = re.sub(r"documents=\d+, tokens=600", "documents=10, tokens=300", cell.source)
+        cell.source = re.sub(r"documents=\d+, tokens=600", "documents=12, tokens=600", cell.source)
     NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -86,41 +87,66 @@ def advise(
         raise ValueError(
             f"{benchmark.name} has no positions: advice needs texts, or a benchmark whose queries have them."
         )
-    cut = truncation(model, documents_of(benchmark), document_prompt)
     prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
-    notes: list[str] = []
     with uncalibrated(model), TemporaryDirectory() if cache is None else nullcontext(cache) as folder:
-        options: dict[str, Any] = {**prompts, "batch_size": batch_size, "cache": folder, "seed": seed}
-        setting, tuned = _setting(model, benchmark, calibration, resamples, progress, notes, options)
-        evaluator = Evaluator.of(model, resamples=resamples, **options)
-        tried = _usable(model, list(layouts(setting, room_for_text(model, document_prompt), cut.longest)), notes)
-        results = {}
-        for number, layout in enumerate(tried, 1):
-            label = f"{number} of {len(tried)}: {layout.name}"
-            results[layout.method.name] = evaluator.run(benchmark, layout.method, progress=progress and label)
-        costs = _costs(evaluator, tried, benchmark, progress=progress)
+        options = {**prompts, "batch_size": batch_size, "cache": folder, "seed": seed}
+        measured = _measured(model, benchmark, calibration, resamples, progress, options)
+    rows = marked(measured.rows, measured.tried, limits)
+    chosen = choice(rows, limits)
+    layout = measured.tried[chosen]
+    return Advice(
+        model=name,
+        benchmark=benchmark.name,
+        truncation=measured.cut,
+        rows=tuple(rows),
+        sentence=sentence_of(rows, measured.tried, chosen, limits),
+        calibration=layout.calibration,
+        command=layout.command(name, source, more),
+        notes=measured.notes,
+        setting=measured.results[0].setting,
+        results=measured.results,
+        **asked,
+    )
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Every layout that was tried, and what was found."""
+
+    tried: list[Layout]
+    rows: list[AdviceRow]
+    results: tuple[EvaluationResult, ...]
+    cut: Truncated
+    notes: tuple[str, ...]
+
+
+def _measured(
+    model: SentenceTransformer,
+    benchmark: Benchmark,
+    calibration: Calibration | None,
+    resamples: int,
+    progress: bool,
+    options: dict[str, Any],
+) -> _Measured:
+    """Tune, evaluate all layouts, and find out what they cost."""
+    prompt, notes = options["document_prompt"], list[str]()
+    cut = truncation(model, documents_of(benchmark), prompt)
+    setting, tuned = _setting(model, benchmark, calibration, resamples, progress, notes, options)
+    evaluator = Evaluator.of(model, resamples=resamples, **options)
+    tried = _usable(model, list(layouts(setting, room_for_text(model, prompt), cut.longest)), notes)
+    results = {}
+    for number, layout in enumerate(tried, 1):
+        label = f"{number} of {len(tried)}: {layout.name}"
+        results[layout.method.name] = evaluator.run(benchmark, layout.method, progress=progress and label)
+    costs = _costs(evaluator, tried, benchmark, progress=progress)
     kept = remarks(tried, results, tuned, stand_ins=is_made_of_texts(benchmark.options))
     rows = [
         _row(layout, results[layout.method.name], costs, cut, remark)
         for layout, remark in zip(tried, kept, strict=True)
     ]
-    rows = marked(rows, tried, limits)
-    chosen = choice(rows, limits)
     of_all = set.intersection(*(set(result.notes) for result in results.values()))  # others are on a row's PSI
-    notes = [*(note for note in results[tried[0].method.name].notes if note in of_all), *notes]
-    return Advice(
-        model=name,
-        benchmark=benchmark.name,
-        truncation=cut,
-        rows=tuple(rows),
-        sentence=sentence_of(rows, tried, chosen, limits),
-        calibration=tried[chosen].calibration,
-        command=tried[chosen].command(name, source, more),
-        notes=tuple(notes),
-        setting=next(iter(results.values())).setting,
-        results=tuple(results.values()),
-        **asked,
-    )
+    common = [note for note in results[tried[0].method.name].notes if note in of_all]
+    return _Measured(tried, rows, tuple(results.values()), cut, (*common, *notes))
 
 
 def short_texts(

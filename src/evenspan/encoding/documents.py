@@ -91,12 +91,8 @@ def encode_documents(
     if isinstance(devices, str):
         raise TypeError(f"devices must be a list of devices, such as [{devices!r}], not one string.")
     watch = TruncationWatch(model, prompt, on_truncate)
-    options: dict[str, Any] = {
-        "prompt": prompt,
-        "unit": normalize_embeddings,
-        "batch_tokens": batch_tokens,
-        "grows": True,
-    }
+    options: dict[str, Any] = {"prompt": prompt, "unit": normalize_embeddings, "batch_tokens": batch_tokens}
+    options["grows"] = True
     encoder = Encoder(model, counted=watch, **options)
     if not isinstance(texts, Sized):
         return _stream(encoder, _checked(texts), None, devices, options, watch, progress=progress)

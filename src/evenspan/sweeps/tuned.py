@@ -33,8 +33,8 @@ class Tuning:
         aim: what was chosen by, see `tune`.
         gain: of the candidate in what counts (HM; nDCG@10 where there are no positions) on the confirming queries.
         losses: what a candidate costs that is better there, in words; with `balanced` the reason to leave it off.
-        truncation: what the model never reads of the documents; None if that was not looked at.
         passed_over: the setting that was better by HM than the candidate on the development queries, and what it cost there.
+        truncation: what the model never reads of the documents; None if that was not looked at.
     """
 
     calibration: Calibration | None
@@ -46,8 +46,8 @@ class Tuning:
     aim: Aim
     gain: Difference
     losses: tuple[str, ...] = ()
-    truncation: Truncated | None = None
     passed_over: str | None = None
+    truncation: Truncated | None = None
 
     @property
     def objective(self) -> Objective:

@@ -74,13 +74,10 @@ def tune(
     def exact(setting: Calibration) -> EvaluationResult:
         return evaluate(model, benchmark, setting, resamples=0, seed=seed, **options)
 
-    decision: dict[str, Any] = {
-        "development": development,
-        "objective": objective,
-        "resamples": resamples,
-        "seed": seed,
-    }
-    return replace(decide(benchmark, swept, exact=exact, **decision), truncation=cut)
+    decided = decide(
+        benchmark, swept, development=development, objective=objective, resamples=resamples, seed=seed, exact=exact
+    )
+    return replace(decided, truncation=cut)
 
 
 def left_off(
