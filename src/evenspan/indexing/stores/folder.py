@@ -14,7 +14,7 @@ from typing import Any
 
 from evenspan.indexing.columns import Columns
 from evenspan.indexing.ids import SeenIds
-from evenspan.indexing.manifest import MANIFEST, NEXT, Manifest, is_there, new_generation
+from evenspan.indexing.manifest import MANIFEST, NEXT, Manifest, TakenOverError, is_there, new_generation
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Store
 
@@ -147,8 +147,12 @@ class FolderStore(Store):
         return self.folder / "_rejects.jsonl"
 
     def check_run(self) -> None:  # noqa: D102
-        with contextlib.suppress(OSError):  # the error that ended the run is the one to be seen
+        try:
             self.manifest.check(self._token)
+        except TakenOverError:
+            raise
+        except (OSError, RuntimeError):  # closed or damaged: the error that ended the run is the one to be seen
+            return
 
     def discard(self) -> None:  # noqa: D102
         with contextlib.suppress(OSError, RuntimeError):  # the error that ended the run is the one to be seen
