@@ -17,6 +17,7 @@ import pkgutil
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -36,11 +37,13 @@ from shapes import random_model
 
 import evenspan
 from evenspan.indexing.plan import ShardSize
+from evenspan.indexing.stores import locate_store
 
 RESULTS = Path(__file__).parent / "results" / "index_faults.md"
 DOCUMENTS, SHARD = 300, 20
 STORES = ("lance", "parquet", "postgres")
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+CHUNKED = {"chunk_tokens": 24, "overlap": 8, "calibration": "none"}
 CLI = [sys.executable, "-m", "evenspan.cli"]
 torch.set_num_threads(1)
 
@@ -69,6 +72,9 @@ class Trials:
             self.index(undisturbed, corpus=corpus)
             self.seconds = time.perf_counter() - began
             self.expected[corpus.stem] = content(undisturbed)
+        chunked = f"parquet:{folder / 'undisturbed-chunks'}"
+        self.index(chunked, **CHUNKED)
+        self.expected["chunks"] = content(chunked)
         # Not the same bit by bit as `later`: documents that stay keep vectors that were made beside others.
         updated = f"parquet:{folder / 'undisturbed-corpus'}"
         self.index(updated, corpus=self.later, prune=True)
@@ -119,12 +125,7 @@ class Trials:
             os.kill(child, sent)
         os.waitpid(child, 0)
 
-    def command(self, store: str, *more: str) -> list[str]:
-        """Index the corpus, as a command."""
-        options = ["--shard-documents", str(SHARD), "--batch-tokens", "2048", "--device", "cpu", "--quiet"]
-        return [*CLI, "index", str(self.folder / "model"), str(self.corpus), store, *options, *more]
-
-    def state(self, store: str, table: str | None) -> str:
+    def state(self, store: str, table: str | None, *, words: bool = False) -> str:
         """Which of the corpora an index holds, asked in a process of its own, like everything that may start threads."""
         reading, writing = os.pipe()
         child = os.fork()
@@ -132,6 +133,8 @@ class Trials:
             try:
                 found = content(store, table)
                 names = [name for name, expected in self.expected.items() if found == expected]
+                if words and not words_agree(store, table):
+                    names = []
                 os.write(writing, (names[0] if names else f"neither, {len(found)} rows").encode())
             except BaseException as error:
                 os.write(writing, repr(error).encode()[:1000])
@@ -150,9 +153,10 @@ class Trials:
         note: str,
         disturbed: int = 1,
         wanted: str = "corpus",
+        words: bool = False,
     ) -> None:
         """Compare with the undisturbed index."""
-        found = self.state(store, table)
+        found = self.state(store, table, words=words)
         outcome = f"equal, {len(self.expected[wanted])} rows" if found == wanted else f"DIFFERENT: {found}"
         self.rows.append((fault, kind, str(disturbed), note, outcome))
         print(f"| {' | '.join(self.rows[-1])} |", flush=True)
@@ -174,8 +178,19 @@ def announce(watched: str, told: int) -> None:
 
 def content(store: str, table: str | None = None) -> list[tuple[Any, ...]]:
     with evenspan.open_index(store, table=table) as index:
-        found = [(hit.id, hit.text, sorted(hit.metadata.items()), hit.vector.tobytes()) for hit in index.rows()]
+        found = [
+            (hit.id, hit.chunk, hit.span, hit.text, sorted(hit.metadata.items()), hit.vector.tobytes())
+            for hit in index.rows()
+        ]
     return sorted(found)
+
+
+def words_agree(store: str, table: str | None) -> bool:
+    """Whether the full-text index finds the rows that hold a word, all of them and no others."""
+    with contextlib.closing(locate_store(store, table=table)()) as opened:
+        (found,) = opened.search_words([["other"]], 10_000)
+        wanted = {(hit.id, hit.chunk) for hit in opened.rows() if "other" in hit.text}
+    return {(hit.id, hit.chunk) for hit in found} == wanted
 
 
 def committed(store: str, table: str | None = None) -> int:
@@ -193,7 +208,7 @@ def committed(store: str, table: str | None = None) -> int:
 
     try:
         with psycopg.connect(store) as connection:
-            return int(connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0])
+            return int(connection.execute(f'SELECT count(DISTINCT id) FROM "{table}"').fetchone()[0])
     except psycopg.Error:
         return 0
 
@@ -237,6 +252,25 @@ def sigkill(trials: Trials, count: int) -> None:
             note = f"killed with {kept[0]}, then {kept[1]} of {DOCUMENTS} documents committed"
             note += failed(trials.run(store, table))
             trials.compare("SIGKILL", kind, store, table, note, disturbed=2)
+
+
+def chunks(trials: Trials, count: int) -> None:
+    """Kill a run that makes chunks, and the words for a hybrid search where the store has them, twice."""
+    with every_store(trials, "chunked", count) as stores:
+        for kind, store, table in stores:
+            options, kept = {**CHUNKED, "full_text": kind != "parquet"}, []
+            for goal in (trials.random.randrange(1, DOCUMENTS // 2), trials.random.randrange(DOCUMENTS // 2, 280)):
+                child = trials.fork(store, table, **options)
+                while committed(store, table) < goal and not os.waitpid(child, os.WNOHANG)[0]:
+                    time.sleep(0.005)
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                kept.append(committed(store, table))
+            note = f"killed with {kept[0]}, then {kept[1]} of {DOCUMENTS} documents committed"
+            note += failed(trials.run(store, table, **options))
+            fault = "SIGKILL, chunks" + (" and words" if options["full_text"] else "")
+            trials.compare(fault, kind, store, table, note, disturbed=2, wanted="chunks", words=options["full_text"])
 
 
 def signals(trials: Trials, count: int) -> None:
@@ -470,41 +504,83 @@ def truncated(trials: Trials, count: int) -> None:
 
 
 def ray(trials: Trials, count: int) -> None:
-    """Kill a Ray worker, which Ray replaces, and the driver, after which the command is repeated."""
-    for number in range(count):
-        for victim in ("worker", "driver"):
-            kind = ("parquet", "lance")[number % 2]
-            store = f"{kind}:{trials.folder / f'ray-{victim}-{number}'}"
-            command = trials.command(store, "--engine", "ray", "--workers", "2")
-            log = (trials.folder / "ray.log").open("w")
-            driver = subprocess.Popen(command, stdout=log, stderr=log, cwd=trials.folder)
-            goal = trials.random.randrange(SHARD, DOCUMENTS // 3)
-            while committed(store) < goal and driver.poll() is None:
-                time.sleep(0.01)
-            kept = committed(store)
-            family = psutil.Process(driver.pid).children(recursive=True) if driver.poll() is None else []
-            if victim == "worker":
-                workers = [one for one in family if "ShardEncoder" in " ".join(one.cmdline())]
-                if workers:
-                    trials.random.choice(workers).kill()
-                status = driver.wait()
-                note = f"{'killed' if workers else 'NOT FOUND'} with {kept} of {DOCUMENTS} documents committed"
-                if status:
-                    note += "; the run failed and was repeated"
-                    status = subprocess.run(command, stdout=log, stderr=log, cwd=trials.folder).returncode
-            else:
-                driver.kill()
-                driver.wait()
-                psutil.wait_procs(family, timeout=60)  # Ray ends what the driver has left behind
-                note = f"killed with {kept} of {DOCUMENTS} documents committed; repeated"
-                status = subprocess.run(command, stdout=log, stderr=log, cwd=trials.folder).returncode
-            note += "" if status == 0 else "; THE LAST RUN FAILED"
-            trials.compare(f"SIGKILL of a Ray {victim}", kind, store, None, note)
+    """Kill a worker on the second of two Ray nodes, all of that node, or the driver, with rows still to come."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with ray_node("--head", "--include-dashboard=false", f"--port={address.partition(':')[2]}"):
+        for number in range(count):
+            for victim in ("worker", "node", "driver"):
+                with ray_node("--address", address) as second:
+                    subprocess.run([sys.executable, "-c", _TWO_NODES, address], check=True, capture_output=True)
+                    lost(trials, ("parquet", "lance")[number % 2], number, victim, second, address)
+
+
+def lost(trials: Trials, kind: str, number: int, victim: str, second: psutil.Process, address: str) -> None:
+    """Send the driver some rows, kill something, send the others; repeat the command if it has failed."""
+    store = f"{kind}:{trials.folder / f'ray-{victim}-{number}'}"
+    lines = trials.corpus.read_bytes().splitlines(keepends=True)
+    options = ["--engine", "ray", "--address", address, "--workers", "2", "--shard-documents", str(SHARD)]
+    options += ["--batch-tokens", "2048", "--device", "cpu", "--quiet"]
+    command = [sys.executable, "-c", _DRIVER, "index", str(trials.folder / "model"), "-", store, *options]
+    with (trials.folder / "ray.log").open("w") as log:
+        driver = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=trials.folder)
+        driver.stdin.write(b"".join(lines[:200]))
+        driver.stdin.flush()
+        goal = trials.random.randrange(SHARD, 100)
+        while committed(store) < goal and driver.poll() is None:
+            time.sleep(0.01)
+        kept, family = committed(store), second.children(recursive=True)
+        workers = [one for one in family if "ShardEncoder" in " ".join(one.cmdline())]
+        for process in {"worker": workers, "node": [*family, second], "driver": [driver]}[victim]:
+            process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            driver.stdin.write(b"".join(lines[200:]))
+            driver.stdin.close()
+        status, note = driver.wait(), f"{len(workers)} workers there, {kept} of {DOCUMENTS} documents committed"
+        if status:
+            note += "; repeated"
+            status = subprocess.run(
+                command, input=b"".join(lines), stdout=log, stderr=log, cwd=trials.folder, check=False
+            ).returncode
+    trials.compare(f"SIGKILL of a Ray {victim}, two nodes", kind, store, None, note + failed(status))
+
+
+# Rows go to the workers as they come, and not a thousand at a time.
+_DRIVER = """
+import sys
+from evenspan.cli import main
+from evenspan.indexing import reading
+reading._ROWS = 50
+sys.exit(main())
+"""
+_TWO_NODES = """
+import ray, sys, time
+ray.init(sys.argv[1], log_to_driver=False)
+while sum(node["Alive"] for node in ray.nodes()) != 2:
+    time.sleep(0.2)
+"""
+
+
+@contextlib.contextmanager
+def ray_node(*options: str) -> Iterator[psutil.Process]:
+    """A node of Ray with room for a worker."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus", "3"]
+    command += ["--disable-usage-stats", *options]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+        try:
+            yield psutil.Process(started.pid)
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                node = psutil.Process(started.pid)
+                for process in [*node.children(recursive=True), node]:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
 
 
 FAULTS: dict[str, Callable[[Trials, int], None]] = {
-    "sigkill": sigkill, "signals": signals, "replace": replace, "prune": prune, "compaction": compaction, "two": two,
-    "lock": lock, "postgres": postgres, "disk": disk, "truncated": truncated, "ray": ray,
+    "sigkill": sigkill, "chunks": chunks, "signals": signals, "replace": replace, "prune": prune, "compaction": compaction,
+    "two": two, "lock": lock, "postgres": postgres, "disk": disk, "truncated": truncated, "ray": ray,
 }  # fmt: skip
 _OFTEN = ("sigkill", "replace")
 

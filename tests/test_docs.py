@@ -40,6 +40,8 @@ SHOWN = {
     "save": "is saved to",
     "index": "20 documents",
     "search": "  1. ",
+    "delete": "documents removed",
+    "verify": "all whole",
     "reproduce": "ours / paper",
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from helpers import indexes
+from helpers.held import HeldCommand
 from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
@@ -27,7 +28,7 @@ SHARD = ShardSize(20)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two nodes, the first with two GPUs that are only declared; the second has what a CPU worker needs."""
+    """A node with two GPUs that are only declared."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -121,19 +122,34 @@ def test_a_lost_process(cluster, model, request, tmp_path, victim: str, kind: st
 
 
 @pytest.mark.usefixtures("little_room")
-def test_a_lost_node(cluster, model, tmp_path) -> None:
-    entries, node = rows(400), cluster.add_node(num_cpus=3)
+@pytest.mark.parametrize("lost", ["worker", "node", "driver"])
+def test_two_nodes(cluster, model, tmp_path, lost: str) -> None:
+    """An actor on each; what the second node, or the driver, has had under way when it is lost is done again."""
+    corpus, store = write_jsonl(tmp_path / "corpus.jsonl", rows(400)), f"parquet:{tmp_path / 'ray'}"
+    node, killed, on_nodes = cluster.add_node(num_cpus=3), [], {"engine": "ray", "device": "cpu", "workers": 2}
     cluster.wait_for_nodes()
-    index(model, entries, f"parquet:{tmp_path / 'one'}", device="cpu")
-    index(
-        model,
-        disturbed(entries, 300, lambda: cluster.remove_node(node, allow_graceful=False)),
-        f"parquet:{tmp_path / 'ray'}",
-        engine="ray",
-        device="cpu",
-        workers=2,
-    )
-    assert content(f"parquet:{tmp_path / 'ray'}") == content(f"parquet:{tmp_path / 'one'}")
+
+    def kill() -> None:
+        if lost == "node":
+            cluster.remove_node(node, allow_graceful=False)
+        for process in processes("MapWorker(MapBatches(ShardEncoder))") if lost == "worker" else ():
+            process.kill()
+            killed.append(process)
+
+    index(model, corpus, f"parquet:{tmp_path / 'one'}", device="cpu")
+    if lost == "driver":
+        arguments = ["index", model, str(corpus), store, "--engine", "ray", "--address", cluster.address, "--quiet"]
+        arguments += ["--workers", "2", "--device", "cpu", "--shard-documents", str(SHARD.documents)]
+        driver = HeldCommand(arguments, tmp_path, "evenspan.indexing.stores.parquet.ParquetStore.commit", 5)
+        driver.wait()
+        driver.kill()
+        assert index(model, corpus, store, **on_nodes).unchanged == 5 * SHARD.documents
+    else:
+        assert index(model, disturbed(rows(400), 300, kill), store, **on_nodes).added == 400
+    assert bool(killed) == (lost == "worker")
+    assert content(store) == content(f"parquet:{tmp_path / 'one'}")
+    if lost != "node":
+        cluster.remove_node(node)
 
 
 @pytest.mark.usefixtures("little_room")

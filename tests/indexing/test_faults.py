@@ -10,7 +10,9 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,11 +140,11 @@ def test_damaged_files(kind, setting, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lance", "parquet"])
-def test_a_full_disk(kind, setting, tmp_path, capsys) -> None:
+def test_a_full_disk(kind, setting, capsys) -> None:
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("only root can mount a small file system")
-    disk = tmp_path / "disk"
-    disk.mkdir()
+    # Not among pytest's own folders: if this is killed, pytest cannot remove what is mounted, and fails ever after.
+    disk = Path(tempfile.mkdtemp(prefix="disk"))
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"cannot mount a small file system: {mounted.stderr.decode().strip()}")
@@ -156,3 +158,4 @@ def test_a_full_disk(kind, setting, tmp_path, capsys) -> None:
         assert content(store) == setting[2]
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
+        disk.rmdir()

@@ -183,6 +183,25 @@ def test_a_run_that_has_lost_its_lock_replaces_nothing(index, store, monkeypatch
     assert set(content(**store)) == {f"d{number}" for number in range(30)}
 
 
+def test_a_file_that_whoever_followed_has_removed(index, store, monkeypatch) -> None:
+    """It was written, and had no name yet: the run says what happened, and does not touch the files of the other."""
+    if not store["store"].startswith("parquet"):
+        pytest.skip("in the other stores nothing is without a name")
+    written = pyarrow.parquet.write_table
+    with monkeypatch.context() as patch:
+
+        def disturbed(*arguments, **options) -> None:
+            written(*arguments, **options)
+            patch.undo()
+            take_the_lock_away(store)
+            index(others(20), OTHER, replace=True)
+
+        patch.setattr(pyarrow.parquet, "write_table", disturbed)
+        with pytest.raises(RuntimeError, match="Another run has begun to write"):
+            index(rows(20), replace=True)
+    assert set(content(**store)) == {f"n{number}" for number in range(20)}
+
+
 def take_the_lock_away(store) -> None:
     if "table" not in store:
         for file in Path(store["store"].partition(":")[2]).glob("_lock.sqlite*"):

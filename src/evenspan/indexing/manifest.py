@@ -38,6 +38,10 @@ def new_generation() -> str:
     return uuid.uuid4().hex[:12]
 
 
+class TakenOverError(RuntimeError):
+    """Another run has begun to write, because the lock of this one was lost."""
+
+
 @dataclass(frozen=True)
 class Written:
     """A shard that was written and waits to be committed."""
@@ -93,7 +97,7 @@ class Manifest:
     def check(self, token: str | None) -> None:
         """Refuse to commit for a run that another has followed."""
         if token is not None and self.get("run") != token:
-            raise RuntimeError(f"Another run has begun to write to {self.path.parent}: this one ends here.")
+            raise TakenOverError(f"Another run has begun to write to {self.path.parent}: this one ends here.")
 
     @property
     def replaced(self) -> bool:

@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder
-from evenspan.indexing.estimate import estimate
+from evenspan.indexing.estimate import IndexEstimate, estimate
 from evenspan.indexing.layout import Layout
 from evenspan.indexing.pieces import Cutter
 from evenspan.indexing.plan import EncodingOptions, IndexPlan, Shard, ShardSize
@@ -41,26 +41,19 @@ def index(
     calibration: Calibration | str | None = None,
     *,
     field: str = "text", id_field: str | None = None, metadata: Sequence[str] | None = None,
-    source_format: str | None = None, max_chars: int = 10_000_000,
-    batch_tokens: int | None = None, document_prompt: str | None = None, query_prompt: str | None = None,
-    keep_text: bool = True, replace: bool = False, prune: bool = False,
-    table: str | None = None, shard: ShardSize = ShardSize(),
-    rejects: str | os.PathLike[str] | None = None, max_rejects: float = 0.1,
-    engine: str = "local", address: str | None = None, workers: int | None = None,
-    device: str | None = None, progress: bool = True,
+    source_format: str | None = None, max_chars: int = 10_000_000, batch_tokens: int | None = None,
+    document_prompt: str | None = None, query_prompt: str | None = None, keep_text: bool = True,
+    replace: bool = False, prune: bool = False, table: str | None = None, shard: ShardSize = ShardSize(),
+    rejects: str | os.PathLike[str] | None = None, max_rejects: float = 0.1, engine: str = "local",
+    address: str | None = None, workers: int | None = None, device: str | None = None, progress: bool = True,
     chunk_tokens: int | None = None, overlap: int = 0, full_text: bool = False,
     store_options: StoreOptions | str | None = None, dry_run: bool = False,
 ) -> IndexSummary:  # fmt: skip
-    """Encode the documents of a source, calibrated, into a store; nothing is lost and nothing doubled.
-
-    After a crash the same call goes on from the last committed shard. Called again later, it adds new documents and
-    replaces changed ones, told apart by their ids; where only metadata changed, the vector stays. A document whose row
-    cannot be used any more leaves the index. An index of another model or calibration is refused.
+    """Encode a source's documents, calibrated, into a store; the same call goes on after a crash, and brings up to date.
 
     Args:
         model: a folder, a name on the hub, `miniature:cls`, or a model, which is left as it was.
-        source: a file (JSONL, CSV, TSV, Parquet, text; also .gz and .zst), a folder, a glob, `-` for standard input,
-            `hf:OWNER/NAME[:CONFIG[:SPLIT]]`, or rows as mappings.
+        source: a file, a folder, a glob, `-` for standard input, `hf:OWNER/NAME[:CONFIG[:SPLIT]]`, or rows as mappings.
         store: a folder (LanceDB), `parquet:FOLDER`, or `postgresql://…`.
         calibration: by default the one that the model was saved with, or `Calibration()`; `"none"` for the plain model.
         field: the field of the text.
@@ -72,8 +65,7 @@ def index(
         document_prompt: in place of the model's own.
         query_prompt: in place of the model's own.
         keep_text: whether the store holds the texts.
-        replace: whether to start the index over. It is built beside the one that is there, which serves until it is whole;
-            after a crash the same call goes on.
+        replace: whether to start the index over, beside the one that is there, which serves until the new one is whole.
         prune: whether documents that are gone from the source leave the index, once all of it was read.
         table: in PostgreSQL; by default `evenspan`.
         shard: how many documents and tokens are committed at a time.
@@ -87,40 +79,65 @@ def index(
         chunk_tokens: cuts documents between sentences into chunks of at most so many tokens, a vector each.
         overlap: tokens that a chunk has in common with the one before, at most.
         full_text: whether the store's own full-text index is built, for hybrid search; not in Parquet files.
-        store_options: how vectors are kept and the store's own index is built, as in `"hnsw,m=24,vectors=float16"`; see
-            `StoreOptions`.
+        store_options: of vectors and the store's own index, as in `"hnsw,m=24,vectors=float16"`; see `StoreOptions`.
         dry_run: only count, and estimate bytes and time by a timed sample; returns an `IndexEstimate`.
     """
     options = EncodingOptions(
         engine, address, workers, device, document_prompt, query_prompt, batch_tokens, keep_text, shard, progress,
         Layout(chunk_tokens, overlap, full_text, store_options),
     )  # fmt: skip
+    opening, shown = _located(store, table, options, write=not dry_run, replace=replace)
     rejected = Rejects(rejects, max_rejects)
-    opening = locate_store(store, write=not dry_run, replace=replace and not dry_run, table=table)
+    rows = SourceRows(source, source_format, field, id_field, metadata, max_chars)
+    with _encoder(model, calibration, options) as (encoder, settings):
+        if dry_run:
+            return _estimate(opening, shown, rows, max_rejects, encoder, settings, options, new=replace)
+        with _opened(opening) as opened:
+            return _fill(opened, rows, rejected, encoder, settings, options, replace=replace, prune=prune)
+
+
+def _located(
+    store: str | os.PathLike[str], table: str | None, options: EncodingOptions, *, write: bool, replace: bool
+) -> tuple[Callable[[], Store], str]:
+    """How to open a store that can hold what is asked for, and its name in messages."""
+    opening = locate_store(store, write=write, replace=replace and write, table=table)
     kind = store_kind(store)
     shown = "PostgreSQL" if kind == "postgres" else os.fspath(store)  # an address may hold a password
-    options.layout.check(kind, shown, keep_text=keep_text)
-    rows = SourceRows(source, source_format, field, id_field, metadata, max_chars)
-    if dry_run:
-        with _encoder(model, calibration, options) as (encoder, settings), _existing(opening, new=replace) as there:
-            return estimate(there, shown, rows, max_rejects, encoder, settings, options)
-    with _encoder(model, calibration, options) as (encoder, settings), contextlib.closing(opening()) as opened:
-        try:
-            return _fill(opened, rows, rejected, encoder, settings, options, replace=replace, prune=prune)
-        except BaseException:
-            opened.discard()
-            raise
+    options.layout.check(kind, shown, keep_text=options.keep_text)
+    return opening, shown
 
 
 @contextlib.contextmanager
-def _existing(opening: Callable[[], Store], *, new: bool) -> Iterator[Store | None]:
-    """The index that is there, unless a new one is to be made."""
+def _opened(opening: Callable[[], Store]) -> Iterator[Store]:
+    """A store for a run, which leaves no empty one behind when it fails, and says so when another run was the cause."""
+    with contextlib.closing(opening()) as store:
+        try:
+            yield store
+        except BaseException:
+            store.check_run()  # its files are not to be touched
+            store.discard()
+            raise
+
+
+def _estimate(
+    opening: Callable[[], Store],
+    shown: str,
+    rows: SourceRows,
+    max_rejects: float,
+    encoder: Encoder,
+    settings: IndexSettings,
+    options: EncodingOptions,
+    *,
+    new: bool,
+) -> IndexEstimate:
+    """What a run would do to the index that is there, unless a new one is to be made."""
     with contextlib.ExitStack() as stack:
         there = None
         if not new:
             with contextlib.suppress(FileNotFoundError):
                 there = stack.enter_context(contextlib.closing(opening()))
-        yield None if there is None or there.settings() is None else there
+        there = None if there is None or there.settings() is None else there
+        return estimate(there, shown, rows, max_rejects, encoder, settings, options)
 
 
 def _start(store: Store, settings: IndexSettings, rows: SourceRows, options: EncodingOptions, *, replace: bool) -> None:

@@ -27,6 +27,7 @@ _LAST_TOKEN = (
     "adds one. The first token of the sequence, the attention sink, is a basket of its own: it keeps its mass under soft and "
     "hard and gets an equal share under uniform. The paper leaves this rule open."
 )
+_POSIR = "Intervals of averages over languages are the means of theirs, and have no stars."
 
 
 def reproduce(
@@ -86,9 +87,7 @@ def reproduce(
     notes = ["a first look on a part of the data: the paper's figures are of all of it"] if tiny else []
     notes += [] if name in known else [f"The paper has no figures of {name}; it has {', '.join(known)}."]
     notes += [_LAST_TOKEN] if inspection.pooling == "last" else []
-    notes += (
-        ["Intervals of averages over languages are the means of theirs, and have no stars."] if table == "posir" else []
-    )
+    notes += [_POSIR] if table == "posir" else []
     return Reproduction(table, name, rows, tuple(notes), claims(table, rows))
 
 

@@ -175,6 +175,9 @@ class Store(ABC):
     def rejects_path(self) -> Path:
         """Where rejects are written unless told otherwise."""
 
+    def check_run(self) -> None:  # noqa: B027
+        """Raise `TakenOverError` if another run has followed: it may have removed what this one was about to commit."""
+
     def discard(self) -> None:  # noqa: B027
         """Leave nothing behind of a run that failed before it wrote anything, where that would be a folder."""
 

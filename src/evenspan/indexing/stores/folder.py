@@ -14,7 +14,7 @@ from typing import Any
 
 from evenspan.indexing.columns import Columns
 from evenspan.indexing.ids import SeenIds
-from evenspan.indexing.manifest import MANIFEST, NEXT, Manifest, is_there, new_generation
+from evenspan.indexing.manifest import MANIFEST, NEXT, Manifest, TakenOverError, is_there, new_generation
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Store
 
@@ -145,6 +145,14 @@ class FolderStore(Store):
 
     def rejects_path(self) -> Path:  # noqa: D102
         return self.folder / "_rejects.jsonl"
+
+    def check_run(self) -> None:  # noqa: D102
+        try:
+            self.manifest.check(self._token)
+        except TakenOverError:
+            raise
+        except (OSError, RuntimeError):  # closed or damaged: the error that ended the run is the one to be seen
+            return
 
     def discard(self) -> None:  # noqa: D102
         with contextlib.suppress(OSError, RuntimeError):  # the error that ended the run is the one to be seen

@@ -3,55 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-import lancedb
 import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
-from evenspan.indexing.columns import CHUNK, END, START, WORDS, Columns, arrow_type, chunk_numbers, vectors_of
-from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf, Value
-from evenspan.indexing.manifest import ROWS, Manifest, Written
+from evenspan.indexing.columns import CHUNK, WORDS, Columns, arrow_type, chunk_numbers, vectors_of
+from evenspan.indexing.filters import Filter
+from evenspan.indexing.manifest import Manifest, Written
 from evenspan.indexing.settings import IndexSettings
 from evenspan.indexing.stores.base import Hit, ShardWriter, hits
 from evenspan.indexing.stores.folder import FolderStore
-from evenspan.indexing.stores.lance_index import index_vectors, index_words, look_into, word_query
+from evenspan.indexing.stores.lance_index import index_vectors, index_words
+from evenspan.indexing.stores.lance_rows import LanceWriter, connect, rows_that_count, schema_of
+from evenspan.indexing.stores.lance_search import LanceSearch
+from evenspan.indexing.stores.lance_sql import among, condition
 from evenspan.indexing.stores.options import StoreOptions
 
 TABLE = "documents"  # of an index that replaced another: and its generation
 _INDEXED_FROM = 20_000  # rows; fewer are scanned in a few milliseconds
-_SPARE = 16  # more results than asked for, to make up for outdated rows
-_SCANNED = 250_000  # rows that pass a filter; so many are all compared, which misses none
-_MOST_BY_INDEX = 1000  # results; for more all rows are compared
 _COMPACTED = 64  # commits after which files are put together
 _KEPT = timedelta(hours=1)  # old versions of the table, for who is reading them
-_TURNS = 20  # of a search that a run disturbs
 _DAMAGES = (OSError, RuntimeError, ValueError)  # what reading a damaged table raises
-
-
-def _connect(folder: Path) -> Any:
-    return lancedb.connect(str(folder.resolve()))
-
-
-@dataclass(frozen=True)
-class LanceWriter(ShardWriter):
-    """Appends a shard's rows, each with a key by which it can be found again."""
-
-    folder: Path
-    table: str
-
-    def write(self, number: int, rows: Any) -> Written:  # noqa: D102
-        # What another has written of this shard stays: it may be committed already. Twice is once, for who reads.
-        keys = pyarrow.array(np.arange(rows.num_rows, dtype=np.int64) + number * ROWS)
-        table = _connect(self.folder).open_table(self.table)
-        table.add(_conform(rows.append_column("key", keys), table.schema))
-        return Written(number, None, rows.num_rows, 0, "")
 
 
 class LanceStore(FolderStore):
@@ -66,7 +42,7 @@ class LanceStore(FolderStore):
     @property
     def _table(self) -> Any:
         if self._opened is None:
-            self._opened = _connect(self.folder).open_table(_name(self.manifest))
+            self._opened = connect(self.folder).open_table(_name(self.manifest))
         return self._opened
 
     def names(self, manifest: Manifest) -> set[str]:  # noqa: D102
@@ -119,7 +95,7 @@ class LanceStore(FolderStore):
         self._reconcile(always=True)
 
     def _create(self, name: str, settings: IndexSettings, columns: Columns) -> None:
-        _connect(self.folder).create_table(name, schema=_schema(settings, columns))
+        connect(self.folder).create_table(name, schema=schema_of(settings, columns))
         self._opened = None
 
     def writer(self) -> ShardWriter:  # noqa: D102
@@ -136,7 +112,7 @@ class LanceStore(FolderStore):
         keys = [key for key in self.manifest.keys(names) if key is not None]
         self._table.checkout_latest()
         names = ["key", "vector", *([CHUNK] if self._chunked else [])]
-        rows = self._table.search().where(_among(self._document, keys)).select(names).limit(None).to_arrow()
+        rows = self._table.search().where(among(self._document, keys)).select(names).limit(None).to_arrow()
         place = {key: number for number, key in enumerate(keys)}
         order = [
             (place[key - number], number)
@@ -146,7 +122,7 @@ class LanceStore(FolderStore):
 
     def delete_where(self, where: Filter) -> int:  # noqa: D102
         self._table.checkout_latest()
-        rows = self._table.search().where(_condition(where)).select(["key"]).limit(None).to_arrow()
+        rows = self._table.search().where(condition(where)).select(["key"]).limit(None).to_arrow()
         return self._outdate(self.manifest.delete_keys(rows["key"].to_pylist()))
 
     def tidy(self) -> None:
@@ -170,57 +146,14 @@ class LanceStore(FolderStore):
             if "vector" in index.columns:
                 self._table.drop_index(index.name)
 
+    def _search(self) -> LanceSearch:
+        return LanceSearch(self._table, self.manifest, StoreOptions.parse(self.made_with().vector_index))
+
     def nearest(self, vectors: NDArray[np.float32], k: int, where: Filter | None) -> list[list[Hit]]:  # noqa: D102
-        self._table.checkout_latest()
-        few = where is not None and self._table.count_rows(_condition(where)) <= _SCANNED
-        exact = few or k > _MOST_BY_INDEX
-        return [self._undisturbed(partial(self._nearest, vector, k, where, exact)) for vector in vectors]
+        return self._search().nearest(vectors, k, where)
 
     def matching(self, words: Sequence[str], k: int, where: Filter | None) -> list[Hit]:  # noqa: D102
-        def find() -> list[Hit]:
-            best, _ = self._best(lambda _: word_query(self._table, " ".join(words)), k, where, "_score", all_seen=True)
-            return hits(best, [row.pop("_score") for row in best])
-
-        return self._undisturbed(find)
-
-    def _undisturbed(self, find: Callable[[], list[Hit]]) -> list[Hit]:
-        """What counts at one moment: a commit between looking into the table and into the manifest would hide rows."""
-        for _ in range(_TURNS):
-            version = self.manifest.version()
-            self._table.checkout_latest()
-            found = find()
-            if self.manifest.version() == version:
-                break
-        return found
-
-    def _nearest(self, vector: NDArray[np.float32], k: int, where: Filter | None, exact: bool) -> list[Hit]:
-        options = StoreOptions.parse(self.made_with().vector_index)
-
-        def query(rows: int) -> Any:
-            near = self._table.search(vector, vector_column_name="vector").distance_type("dot")
-            return near.bypass_vector_index() if exact else look_into(near, options, rows)
-
-        rows, complete = self._best(query, k, where, "_distance", all_seen=exact)
-        if not complete:  # in the partitions of the index that were looked into
-            return self._nearest(vector, k, where, exact=True)
-        return hits(rows, [1.0 - row.pop("_distance") for row in rows])
-
-    def _best(
-        self, query: Callable[[int], Any], k: int, where: Filter | None, score: str, *, all_seen: bool
-    ) -> tuple[list[dict[str, Any]], bool]:
-        """The best `k` rows that count, and whether there are no more, if there are fewer."""
-        names = [name for name in self._table.schema.names if name not in ("vector", "digest", WORDS)]
-        asked = k + _SPARE
-        while True:
-            asking = query(asked).select([*names, score]).limit(asked)
-            if where is not None:
-                asking = asking.where(_condition(where), prefilter=True)
-            found = asking.to_arrow().to_pylist()
-            # While a run is writing, or after it died, the table may hold rows that do not count yet or no longer do.
-            rows = self._live(found)[:k]
-            if len(rows) == k or len(found) < asked:
-                return rows, len(rows) == k or all_seen
-            asked *= 4
+        return self._search().matching(words, k, where)
 
     @property
     def _chunked(self) -> bool:
@@ -239,7 +172,9 @@ class LanceStore(FolderStore):
         self._table.checkout_latest()
         met: set[int] | None = None if self._agrees() else set()
         for batch in self._table.search().limit(None).to_batches(1024):
-            live = [row for row in self._live(batch.to_pylist()) if met is None or row["key"] not in met]
+            live = [
+                row for row in rows_that_count(self.manifest, batch.to_pylist()) if met is None or row["key"] not in met
+            ]
             if met is not None:
                 met.update(row["key"] for row in live)
             yield from hits(live, [0.0] * len(live))
@@ -264,22 +199,12 @@ class LanceStore(FolderStore):
         _, first = np.unique(rows["key"].to_numpy(), return_index=True)
         doubled = np.delete(rows["_rowid"].to_numpy(), first)
         for start in range(0, len(doubled), 10_000):
-            self._table.delete(_among("_rowid", doubled[start : start + 10_000]))
-
-    def _live(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those of some rows that count, each once: others are not committed yet, or replaced, or written twice."""
-        keys = self.manifest.keys([row["id"] for row in rows])
-        live = {
-            row["key"]: row
-            for row, key in zip(rows[::-1], keys[::-1], strict=True)
-            if row["key"] - row.get(CHUNK, 0) == key
-        }
-        return list(live.values())[::-1]
+            self._table.delete(among("_rowid", doubled[start : start + 10_000]))
 
     def _outdate(self, keys: Sequence[int]) -> int:
         for start in range(0, len(keys), 10_000):
             self._table.checkout_latest()
-            self._table.delete(_among(self._document, keys[start : start + 10_000]))
+            self._table.delete(among(self._document, keys[start : start + 10_000]))
         return len(keys)
 
     def _readable(self) -> bool:
@@ -311,54 +236,3 @@ class LanceStore(FolderStore):
 
 def _name(manifest: Manifest) -> str:
     return str(manifest.get("table") or TABLE)
-
-
-def _among(column: str, values: Iterable[int]) -> str:
-    return f"{column} IN ({', '.join(str(int(value)) for value in values)})"
-
-
-def _schema(settings: IndexSettings, columns: Columns) -> Any:
-    own = {
-        "id": pyarrow.string(),
-        "text": pyarrow.large_string() if settings.text else None,
-        "digest": pyarrow.binary(16),
-        "vector": pyarrow.list_(pyarrow.type_for_alias(settings.vectors), settings.dimensions),
-        "key": pyarrow.int64(),
-        WORDS: pyarrow.large_string() if settings.full_text else None,
-    }
-    if settings.chunk_tokens is not None:
-        own |= {CHUNK: pyarrow.int32(), START: pyarrow.int64(), END: pyarrow.int64()}
-    others = {name: arrow_type(kind) for name, kind in columns.items()}
-    return pyarrow.schema([(name, kind) for name, kind in (own | others).items() if kind is not None])
-
-
-def _conform(rows: Any, schema: Any) -> Any:
-    """Rows with all columns of a table: a later shard may have added some."""
-    arrays = [
-        rows[field.name].cast(field.type) if field.name in rows.schema.names else pyarrow.nulls(len(rows), field.type)
-        for field in schema
-    ]
-    return pyarrow.Table.from_arrays(arrays, schema=schema)
-
-
-def _condition(where: Filter) -> str:
-    """A condition in Lance's SQL, from names that are columns and values that are quoted."""
-    if isinstance(where, Joined):  # side by side: Lance limits how deep brackets go
-        return f"({f' {where.word} '.join(map(_condition, where.parts))})"
-    if isinstance(where, Not):
-        return f"(NOT {_condition(where.part)})"
-    column = f"`{where.column}`"  # letters, digits and underscores
-    if isinstance(where, IsNull):
-        return f"({column} IS NULL)"
-    if isinstance(where, OneOf):
-        return f"({column} IN ({', '.join(map(_literal, where.values))}))"
-    return f"({column} {where.sign} {_literal(where.value)})"
-
-
-def _literal(value: Value) -> str:
-    # Not by LanceDB's own `lit(…).to_sql()`: it leaves a quote after a backslash as it is.
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    if value == -(2**63) and isinstance(value, int):  # read as minus a number that is too large
-        return "CAST('-9223372036854775808' AS BIGINT)"
-    return str(value).lower() if isinstance(value, bool) else repr(value)

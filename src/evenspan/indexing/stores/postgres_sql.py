@@ -16,7 +16,7 @@ from psycopg import sql
 
 from evenspan.indexing.columns import WORDS, vectors_of
 from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf
-from evenspan.indexing.manifest import Written
+from evenspan.indexing.manifest import TakenOverError, Written
 from evenspan.indexing.stores.base import ShardWriter
 from evenspan.indexing.stores.postgres_index import Words, WordsDumper
 
@@ -36,10 +36,6 @@ _ADDRESS = re.compile(
 )
 RUN = -1  # among the numbers of shards: the token of the run that may write
 Result = TypeVar("Result")
-
-
-class TakenOverError(RuntimeError):
-    """Another run has begun to write, because the lock of this one was lost."""
 
 
 def connect(address: str) -> psycopg.Connection[Any]:

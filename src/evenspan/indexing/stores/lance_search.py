@@ -1,0 +1,87 @@
+"""What a search finds in a LanceDB table: the nearest rows, or those that hold words, of the rows that count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenspan.indexing.columns import WORDS
+from evenspan.indexing.filters import Filter
+from evenspan.indexing.manifest import Manifest
+from evenspan.indexing.stores.base import Hit, hits
+from evenspan.indexing.stores.lance_index import look_into, word_query
+from evenspan.indexing.stores.lance_rows import rows_that_count
+from evenspan.indexing.stores.lance_sql import condition
+from evenspan.indexing.stores.options import StoreOptions
+
+_SPARE = 16  # more results than asked for, to make up for outdated rows
+_SCANNED = 250_000  # rows that pass a filter; so many are all compared, which misses none
+_MOST_BY_INDEX = 1000  # results; for more all rows are compared
+_TURNS = 20  # of a search that a run disturbs
+
+
+@dataclass(frozen=True)
+class LanceSearch:
+    """A table, what says which of its rows count, and how its index is looked into."""
+
+    table: Any
+    manifest: Manifest
+    options: StoreOptions
+
+    def nearest(self, vectors: NDArray[np.float32], k: int, where: Filter | None) -> list[list[Hit]]:
+        """The best rows for each vector, by the index where it is sure to find them."""
+        self.table.checkout_latest()
+        few = where is not None and self.table.count_rows(condition(where)) <= _SCANNED
+        exact = few or k > _MOST_BY_INDEX
+        return [self._undisturbed(partial(self._nearest, vector, k, where, exact)) for vector in vectors]
+
+    def matching(self, words: Sequence[str], k: int, where: Filter | None) -> list[Hit]:
+        """The best rows for some words, by the full-text index."""
+
+        def find() -> list[Hit]:
+            best, _ = self._best(lambda _: word_query(self.table, " ".join(words)), k, where, "_score", all_seen=True)
+            return hits(best, [row.pop("_score") for row in best])
+
+        return self._undisturbed(find)
+
+    def _undisturbed(self, find: Callable[[], list[Hit]]) -> list[Hit]:
+        """What counts at one moment: a commit between looking into the table and into the manifest would hide rows."""
+        for _ in range(_TURNS):
+            version = self.manifest.version()
+            self.table.checkout_latest()
+            found = find()
+            if self.manifest.version() == version:
+                break
+        return found
+
+    def _nearest(self, vector: NDArray[np.float32], k: int, where: Filter | None, exact: bool) -> list[Hit]:
+        def query(rows: int) -> Any:
+            near = self.table.search(vector, vector_column_name="vector").distance_type("dot")
+            return near.bypass_vector_index() if exact else look_into(near, self.options, rows)
+
+        rows, complete = self._best(query, k, where, "_distance", all_seen=exact)
+        if not complete:  # in the partitions of the index that were looked into
+            return self._nearest(vector, k, where, exact=True)
+        return hits(rows, [1.0 - row.pop("_distance") for row in rows])
+
+    def _best(
+        self, query: Callable[[int], Any], k: int, where: Filter | None, score: str, *, all_seen: bool
+    ) -> tuple[list[dict[str, Any]], bool]:
+        """The best `k` rows that count, and whether there are no more, if there are fewer."""
+        names = [name for name in self.table.schema.names if name not in ("vector", "digest", WORDS)]
+        asked = k + _SPARE
+        while True:
+            asking = query(asked).select([*names, score]).limit(asked)
+            if where is not None:
+                asking = asking.where(condition(where), prefilter=True)
+            found = asking.to_arrow().to_pylist()
+            # While a run is writing, or after it died, the table may hold rows that do not count yet or no longer do.
+            rows = rows_that_count(self.manifest, found)[:k]
+            if len(rows) == k or len(found) < asked:
+                return rows, len(rows) == k or all_seen
+            asked *= 4
