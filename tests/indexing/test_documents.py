@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partialmethod
 
 import numpy as np
 from helpers import calls, indexes, tiny
@@ -11,6 +12,8 @@ from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
 import evenspan.indexing.reading
+from evenspan.indexing.plan import ShardSize
+from evenspan.models.batches import BatchRunner
 from evenspan.models.features import TextFeatures
 
 AWKWARD = [
@@ -52,15 +55,16 @@ def test_ids_and_texts_can_contain_anything(index, store, model) -> None:
 
 
 def test_nul_is_kept_or_rejected_with_its_line(index, store, tmp_path) -> None:
-    source = write_jsonl(tmp_path / "corpus.jsonl", [*rows(20), {"id": "nul", "text": "w1 \0 w2"}])
+    with_nul = [{"id": "nul", "text": "w1 \0 w2"}, {"id": "n\0l", "text": "w3"}]
+    source = write_jsonl(tmp_path / "corpus.jsonl", [*rows(20), *with_nul])
     summary = index(source)
     if "table" in store:
-        assert summary.skipped == 1
-        (reject,) = indexes.rejects(summary)
-        assert (reject["line"], reject["id"]) == (21, "nul")
-        assert "NUL" in reject["reason"]
+        assert (summary.skipped, summary.total) == (2, 20)
+        rejects = indexes.rejects(summary)
+        assert [(reject["line"], reject["id"]) for reject in rejects] == [(21, "nul"), (22, "n\0l")]
+        assert all("NUL" in reject["reason"] for reject in rejects)
     else:
-        assert content(**store)["nul"][0] == "w1 \0 w2"
+        assert {name: content(**store)[name][0] for name in ("nul", "n\0l")} == {"nul": "w1 \0 w2", "n\0l": "w3"}
 
 
 def test_metadata_can_be_chosen_and_typed(index, store, tmp_path) -> None:
@@ -143,3 +147,14 @@ def test_texts_are_tokenized_once_and_the_device_is_watched(model, tmp_path, mon
     assert [read.count(row["text"]) for row in rows(12)] == [1] * 12
     assert 0 < summary.device_seconds <= summary.encoding_seconds
     assert re.search(r"device +busy \d+% of the time of encoding", str(summary))
+
+
+def test_kept_and_new_documents_are_saved_from_two_threads(index, store, monkeypatch) -> None:
+    """As on a GPU, where the source is read while the model computes."""
+    monkeypatch.setattr(BatchRunner, "__init__", partialmethod(BatchRunner.__init__, ahead=True))
+    index(rows(60), shard=ShardSize(documents=1))
+    changed = [{**row, "year": 1} if number % 2 else {**row, "text": "w1 w2"} for number, row in enumerate(rows(60))]
+    summary = index(changed, shard=ShardSize(documents=1))
+    assert (summary.updated, summary.replaced) == (30, 30)
+    found = content(**store)
+    assert {name: row[0] for name, row in found.items()} == {row["id"]: row["text"] for row in changed}

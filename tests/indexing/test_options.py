@@ -45,7 +45,7 @@ def test_an_index_with_options_finds_what_a_scan_finds(kind, options, model, tmp
         assert opened.settings.vectors == ("float16" if "float16" in options else "float32")
 
 
-def test_vectors_in_half_precision_are_the_same_rounded(index, store) -> None:
+def test_vectors_in_half_precision_are_the_same_rounded(index, store, model) -> None:
     index(rows(20))
     full = {name: np.frombuffer(row[2], dtype=np.float32) for name, row in content(**store).items()}
     index(rows(20), store_options="auto,vectors=float16", replace=True)
@@ -54,11 +54,15 @@ def test_vectors_in_half_precision_are_the_same_rounded(index, store) -> None:
     for name in full:
         np.testing.assert_array_equal(half[name], full[name].astype(np.float16).astype(np.float32))
     with pytest.raises(ValueError, match="made with other settings"):
-        index(rows(20))
+        index(rows(20), store_options="auto")
+    assert index(rows(20), dry_run=True).unchanged == 20  # without options the index stays what it is
     changed = [{**row, "year": 1} for row in rows(20)]  # vectors are kept
-    index(changed, store_options="auto,vectors=float16")
+    index(changed)
     again = {name: np.frombuffer(row[2], dtype=np.float32) for name, row in content(**store).items()}
     assert all((again[name] == half[name]).all() for name in half)
+    with evenspan.open_index(model=model, **store) as opened:
+        assert opened.upsert([{"id": "new", "text": "w1 w2"}]).added == 1
+        assert opened.settings.vectors == "float16"
 
 
 def test_another_index_is_built_without_encoding_again(model, tmp_path, server) -> None:

@@ -24,7 +24,7 @@ GOOD = {"model": "tiny-model:query", "input": "w1 w2"}
         ({**GOOD, "model": "other"}, 404, "model", "no model 'other'"),
         ({**GOOD, "model": 5}, 400, "model", "string"),
         ({**GOOD, "model": "tiny-model"}, 400, "input_type", "tiny-model:query or tiny-model:document"),
-        ({**GOOD, "input_type": "document"}, 400, "input_type", "contradict"),
+        ({**GOOD, "input_type": "document"}, 400, "input_type", "model and input_type contradict"),
         ({**GOOD, "input_type": "classification"}, 400, "input_type", "must be one of"),
         ({**GOOD, "task": "text-matching"}, 400, "task", "must be one of"),
         ({**GOOD, "encoding_format": "int8"}, 400, "encoding_format", "float"),

@@ -109,6 +109,8 @@ def estimate(
     if options.engine != "local":
         raise ValueError(f"A dry run times this machine: leave out engine={options.engine!r}.")
     if store is not None:
+        if options.layout.options is None:
+            settings = settings.kept_like(store.made_with())
         settings.check_same(store.made_with(), store.location)
     total = 0 if store is None else store.count()
     counts, sample, size = IndexProgress(rows.size, shown=options.progress, label="Counting tokens"), _Sample(), 0

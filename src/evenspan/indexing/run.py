@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 import warnings
 from collections import deque
@@ -140,11 +141,13 @@ def _estimate(
         return estimate(there, shown, rows, max_rejects, encoder, settings, options)
 
 
-def _start(store: Store, settings: IndexSettings, rows: SourceRows, options: EncodingOptions, *, replace: bool) -> None:
-    """Make a new index, or make sure that the one that is there fits."""
+def _start(
+    store: Store, settings: IndexSettings, rows: SourceRows, options: EncodingOptions, *, replace: bool
+) -> IndexSettings:
+    """Make a new index, or make sure that the one that is there fits; returns the settings with what is kept of it."""
     stored = store.settings()
     if stored is not None and options.layout.options is None:
-        settings = replace_fields(settings, vector_index=stored.vector_index)
+        settings = settings.kept_like(stored)
     if stored is None or (replace and stored != settings):
         store.start(settings)
     else:
@@ -161,6 +164,7 @@ def _start(store: Store, settings: IndexSettings, rows: SourceRows, options: Enc
         if columns.get(name, kind) != kind:
             raise ValueError(f"The column {name!r} of {store.location} is of type {columns[name]}, not {kind}.")
     store.set_columns({**columns, **rows.types})
+    return settings
 
 
 def _fill(
@@ -175,7 +179,7 @@ def _fill(
     prune: bool,
 ) -> IndexSummary:
     """Start the index or go on with it, encode what is new, and say what was done."""
-    _start(store, settings, rows, options, replace=replace)
+    settings = _start(store, settings, rows, options, replace=replace)
     rejected.begin(store.rejects_path(), rows)
     cutter = Cutter(encoder, settings, keep_ids=options.engine == "local")
     plan = IndexPlan(rows.rules, store, rejected, cutter, options.shard)
@@ -234,10 +238,12 @@ def _run_here(
     """Encode, write and commit every shard, in order: the model computes while the last shard is written."""
     under_way: deque[Shard] = deque()
     saving: deque[tuple[Shard, Future[None]]] = deque()
+    turn = threading.Lock()  # on a GPU `texts` goes ahead in a thread of its own
 
     def save(shard: Shard, vectors: NDArray[np.float32] | None) -> None:
-        settle()
-        saving.append((shard, pool.submit(shard.save, store, vectors, options.keep_text)))
+        with turn:
+            settle()
+            saving.append((shard, pool.submit(shard.save, store, vectors, options.keep_text)))
 
     def settle() -> None:
         while saving:

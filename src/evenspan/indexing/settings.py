@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -78,6 +78,10 @@ class IndexSettings:
                 f"The index has settings {sorted(values)}, this evenspan knows {sorted(known)}: another version made it."
             )
         return cls(**values)
+
+    def kept_like(self, stored: IndexSettings) -> IndexSettings:
+        """The same with the options of the store that an index has."""
+        return replace(self, vectors=stored.vectors, vector_index=stored.vector_index)
 
     def check_same(self, stored: IndexSettings, location: str) -> None:
         """Refuse to mix vectors of two kinds in one index, with both settings side by side."""

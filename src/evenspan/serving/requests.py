@@ -140,7 +140,8 @@ def _role(model: str, given: dict[str, str | None], settings: ServerSettings) ->
         said[name] = None if word is None else _ROLES[word]
     roles = {role for role in said.values() if role is not None}
     if len(roles) > 1:
-        raise ApiError(400, f"{' and '.join(said)} contradict each other: query or document?", param="input_type")
+        names = " and ".join(name for name, role in said.items() if role is not None)
+        raise ApiError(400, f"{names} contradict each other: query or document?", param="input_type")
     if roles:
         return roles.pop()
     if settings.default_input_type is not None:

@@ -205,7 +205,8 @@ class PostgresStore(Store):
 
     def delete(self, names: Sequence[str]) -> int:  # noqa: D102
         delete = "DELETE FROM {table} WHERE id = ANY(%s) RETURNING id"
-        return len(set(self._session.commit(lambda: self._session.run(delete, (list(names),)))))
+        possible = [name for name in names if "\0" not in name]  # no others are there, and PostgreSQL refuses to look
+        return len(set(self._session.commit(lambda: self._session.run(delete, (possible,)))))
 
     def delete_where(self, where: Filter) -> int:  # noqa: D102
         filtered, values = condition(where)
