@@ -57,12 +57,12 @@ def advise(
             by the same with even baskets of 64.
         budget: most vectors for a document.
         bytes: most bytes for a document in the index, vectors in float32.
-        query_prompt: as in `evaluate`, and so are the next five.
+        query_prompt: as in `evaluate`, and so are the next four.
         document_prompt: likewise.
         batch_size: likewise.
         cache: likewise.
-        resamples: at least 100, to tell a gain from noise.
         seed: likewise.
+        resamples: at least 100, to tell a gain from noise.
         source: what the documents are called in the command.
         index_options: more options of the command.
         progress: whether to show bars.
@@ -73,40 +73,19 @@ def advise(
     require_evaluation("Advice", "bm25s")
     if resamples < 100:
         raise ValueError(f"Advice needs at least 100 resamples to tell a gain from noise, not {resamples}.")
-    limits, more = Limits(budget, bytes), dict(index_options or {})
-    name = ModelIdentity.of(model).to_setting()["model"] or "MODEL"
-    if document_prompt is not None:
-        more["--document-prompt"] = document_prompt
+    limits, name = Limits(budget, bytes), ModelIdentity.of(model).to_setting()["model"] or "MODEL"
+    more = {**(index_options or {}), **({} if document_prompt is None else {"--document-prompt": document_prompt})}
     asked = {"budget": budget, "bytes": bytes}
     if not isinstance(benchmark, Benchmark):
         try:
             benchmark = from_texts(benchmark, seed=seed)
         except TooShortError as error:
             return short_texts(model, error, source=source, prompt=document_prompt, more=more, **asked)
-    if not benchmark.groups:
-        raise ValueError(
-            f"{benchmark.name} has no positions: advice needs texts, or a benchmark whose queries have them."
-        )
     prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
     with uncalibrated(model), TemporaryDirectory() if cache is None else nullcontext(cache) as folder:
         options = {**prompts, "batch_size": batch_size, "cache": folder, "seed": seed}
         measured = _measured(model, benchmark, calibration, resamples, progress, options)
-    rows = marked(measured.rows, measured.tried, limits)
-    chosen = choice(rows, limits)
-    layout = measured.tried[chosen]
-    return Advice(
-        model=name,
-        benchmark=benchmark.name,
-        truncation=measured.cut,
-        rows=tuple(rows),
-        sentence=sentence_of(rows, measured.tried, chosen, limits),
-        calibration=layout.calibration,
-        command=layout.command(name, source, more),
-        notes=measured.notes,
-        setting=measured.results[0].setting,
-        results=measured.results,
-        **asked,
-    )
+    return _advice(measured, limits, source, more, model=name, benchmark=benchmark.name, **asked)
 
 
 @dataclass(frozen=True)
@@ -129,6 +108,10 @@ def _measured(
     options: dict[str, Any],
 ) -> _Measured:
     """Tune, evaluate all layouts, and find out what they cost."""
+    if not benchmark.groups:
+        raise ValueError(
+            f"{benchmark.name} has no positions: advice needs texts, or a benchmark whose queries have them."
+        )
     prompt, notes = options["document_prompt"], list[str]()
     cut = truncation(model, documents_of(benchmark), prompt)
     setting, tuned = _setting(model, benchmark, calibration, resamples, progress, notes, options)
@@ -147,6 +130,24 @@ def _measured(
     of_all = set.intersection(*(set(result.notes) for result in results.values()))  # others are on a row's PSI
     common = [note for note in results[tried[0].method.name].notes if note in of_all]
     return _Measured(tried, rows, tuple(results.values()), cut, (*common, *notes))
+
+
+def _advice(measured: _Measured, limits: Limits, source: str, more: dict[str, str], **known: Any) -> Advice:
+    """What to do, from what was found."""
+    rows = marked(measured.rows, measured.tried, limits)
+    chosen = choice(rows, limits)
+    layout = measured.tried[chosen]
+    return Advice(
+        truncation=measured.cut,
+        rows=tuple(rows),
+        sentence=sentence_of(rows, measured.tried, chosen, limits),
+        calibration=layout.calibration,
+        command=layout.command(known["model"], source, more),
+        notes=measured.notes,
+        setting=measured.results[0].setting,
+        results=measured.results,
+        **known,
+    )
 
 
 def short_texts(
