@@ -188,10 +188,10 @@ class LanceStore(FolderStore):
         for _ in range(_TURNS):
             version = self.manifest.version()
             self._table.checkout_latest()
-            found = find()
+            hits = find()
             if self.manifest.version() == version:
                 break
-        return found
+        return hits
 
     def _nearest(self, vector: NDArray[np.float32], k: int, where: Filter | None, exact: bool) -> list[Hit]:
         options = StoreOptions.parse(self.made_with().vector_index)
@@ -215,10 +215,10 @@ class LanceStore(FolderStore):
             asking = query(asked).select([*names, score]).limit(asked)
             if where is not None:
                 asking = asking.where(_condition(where), prefilter=True)
-            found = asking.to_arrow().to_pylist()
+            fetched = asking.to_arrow().to_pylist()
             # While a run is writing, or after it died, the table may hold rows that do not count yet or no longer do.
-            rows = self._live(found)[:k]
-            if len(rows) == k or len(found) < asked:
+            rows = self._live(fetched)[:k]
+            if len(rows) == k or len(fetched) < asked:
                 return rows, len(rows) == k or all_seen
             asked *= 4
 

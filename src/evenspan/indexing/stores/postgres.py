@@ -244,11 +244,11 @@ class PostgresStore(Store):
 
     def vectors(self, names: Sequence[str]) -> NDArray[np.float32]:  # noqa: D102
         order = sql.SQL(CHUNK if self._chunked else "id")
-        found: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
+        by_name: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
         ask = "SELECT id, vector FROM {table} WHERE id = ANY(%s) ORDER BY {order}"
         for name, vector in self._ask(ask, (list(names),), order=order):
-            found[name].append(_array(vector))
-        return np.stack([vector for name in names for vector in found[name]])
+            by_name[name].append(_array(vector))
+        return np.stack([vector for name in names for vector in by_name[name]])
 
     def reserve(self) -> int:  # noqa: D102
         following = self._ask("SELECT coalesce(max(number), 0) + 1 FROM {shards} WHERE number > 0")[0][0]
@@ -340,13 +340,13 @@ class PostgresStore(Store):
             few = "SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {filtered} LIMIT %s) AS passing"
             exact = self._ask(few, (*values, _SCANNED + 1), filtered=filtered)[0][0] <= _SCANNED
         ask = partial(self._nearest, settings, k, filtered, values)
-        found = []
+        hits_of_each = []
         for vector in vectors:
             rows = self._insist(partial(ask, vector, exact=exact))
             if len(rows) < k and not exact:  # the index gives up after so many rows
                 rows = self._insist(partial(ask, vector, exact=True))
-            found.append(rows)
-        return found
+            hits_of_each.append(rows)
+        return hits_of_each
 
     def _nearest(
         self,
@@ -371,9 +371,9 @@ class PostgresStore(Store):
             for setting in search_settings(options, k):
                 self._run(setting)
             rows = self._run(ask, (vector, *values, vector, k), **parts)
-        found = [(dict(zip(names, row[:-1], strict=True)), row[-1]) for row in rows]
-        found.sort(key=lambda entry: -entry[1])  # IVF gives them in a nearly right order
-        return hits([row for row, _ in found], [score for _, score in found])
+        entries = [(dict(zip(names, row[:-1], strict=True)), row[-1]) for row in rows]
+        entries.sort(key=lambda entry: -entry[1])  # IVF gives them in a nearly right order
+        return hits([row for row, _ in entries], [score for _, score in entries])
 
     def matching(self, words: Sequence[str], k: int, where: Filter | None) -> list[Hit]:  # noqa: D102
         query = WordQuery(words, self._ask, self.table)
