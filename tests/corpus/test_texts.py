@@ -108,7 +108,7 @@ def test_a_sample_is_drawn_while_reading(tmp_path) -> None:
     (tmp_path / "many.jsonl").write_text("\n".join(json.dumps({"text": f"t{number}"}) for number in range(500)))
     found = read_texts(tmp_path / "many.jsonl", sample=50)
     places = [int(text[1:]) for text in found.texts]
-    assert found.found == 500
+    assert found.available == 500
     assert places == sorted(set(places))
     assert len(places) == 50
     assert places != list(range(50))

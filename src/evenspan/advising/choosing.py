@@ -92,12 +92,12 @@ def remarks(
     layouts: Sequence[Layout], results: Mapping[str, EvaluationResult], tuned: Tuning | None, *, stand_ins: bool
 ) -> list[str | None]:
     """What keeps each layout from being chosen; of whole documents it is what tuning said, if it was asked."""
-    found: list[str | None] = []
+    reasons: list[str | None] = []
     for layout in layouts:
         reason = layout.cannot_build or (FLATTERED if layout.is_hybrid and stand_ins else None)
         if reason is None and layout.plain is not None:
             reason = against(results[layout.plain.name], results[layout.method.name])
             if tuned is not None and layout.chunk_tokens is None:
                 reason = None if tuned.calibration is not None else "; ".join(tuned.losses) or NOISE
-        found.append(reason)
-    return found
+        reasons.append(reason)
+    return reasons

@@ -82,12 +82,12 @@ def parts(
             whole = encoder.encode([text])[0].astype(np.float64)
     of_segments = plain_vectors[:-1]
     reflections = zip(_reflections(of_segments @ plain_vectors[-1]), _reflections(of_segments @ whole), strict=True)
-    found = tuple(
+    seen = tuple(
         Part(segment, before, after, None if asked is None else float(vector @ asked))
         for segment, vector, (before, after) in zip(document.segments, of_segments, reflections, strict=True)
     )
     near = None if asked is None else (float(plain_vectors[-1] @ asked), float(whole @ asked))
-    return Parts(found, document.tokens, max(0, document.tokens - room), near)
+    return Parts(seen, document.tokens, max(0, document.tokens - room), near)
 
 
 def _reflections(similarities: Array) -> list[Reflection]:

@@ -48,8 +48,8 @@ def audit(
     for note in notes:
         display.say(f"evenspan: {note}")
     loaded = load_model(model, device)
-    if len(drawn.texts) < drawn.found:
-        notes.append(f"A sample of {len(drawn.texts)} of {drawn.found} documents.")
+    if len(drawn.texts) < drawn.available:
+        notes.append(f"A sample of {len(drawn.texts)} of {drawn.available} documents.")
     if calibration is None and calibration_of(loaded) is None:
         inspection = inspect_model(loaded)
         calibration = Calibration() if inspection.calibratable else "none"

@@ -72,8 +72,8 @@ def evaluate(
     }
     values |= {"comparisons": [json.loads(table.to_json()) for table in tables[:-1]]} if several else {}
     markdown = [f"{table.benchmark}\n\n{table.to_markdown()}" if several else table.to_markdown() for table in tables]
-    values |= {"truncation": {name: asdict(found) for name, found in truncated.items()}}
-    first = [f"{name + ': ' if several else ''}{found}" for name, found in truncated.items() if found.cut]
+    values |= {"truncation": {name: asdict(of_texts) for name, of_texts in truncated.items()}}
+    first = [f"{name + ': ' if several else ''}{of_texts}" for name, of_texts in truncated.items() if of_texts.cut]
     display.show("\n\n".join([*first, *map(str, tables)]), values, "\n\n".join([*first, *markdown]))
 
 

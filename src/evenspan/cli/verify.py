@@ -23,7 +23,7 @@ def verify(
     """
     from evenspan.indexing import verify_index
 
-    found = verify_index(store, repair=repair, table=table)
-    display.show(found, found.to_json())
-    if found.problems and not repair:
+    verified = verify_index(store, repair=repair, table=table)
+    display.show(verified, verified.to_json())
+    if verified.problems and not repair:
         raise typer.Exit(1)

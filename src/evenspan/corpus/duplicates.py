@@ -21,17 +21,17 @@ def near_duplicates(texts: Sequence[str]) -> set[int]:
     """
     holders: dict[int, list[int]] = defaultdict(list)
     sizes: list[int] = []
-    found: set[int] = set()
+    repeats: set[int] = set()
     for place, text in enumerate(texts):
         rows = _rows(text)
         sizes.append(len(rows))
         shared = Counter(holder for row in rows for holder in holders[row])
         if any(count >= _SAME * min(sizes[holder], len(rows)) for holder, count in shared.items()):
-            found.add(place)
+            repeats.add(place)
             continue
         for row in rows:
             holders[row].append(place)
-    return found
+    return repeats
 
 
 def _rows(text: str) -> set[int]:

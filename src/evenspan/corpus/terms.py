@@ -25,7 +25,7 @@ def terms(text: str, stem: Callable[[list[str]], list[str]] | None = None) -> li
         >>> terms("The 東京都 tower")
         ['the', '東京', '京都', 'tower']
     """
-    found: list[str] = []
+    tokens: list[str] = []
     for run in _RUN.finditer(text.lower()):
-        found += ["".join(pair) for pair in pairwise(run[0])] or [run[0]] if run[1] else [run[0]]
-    return stem(found) if stem is not None else found
+        tokens += ["".join(pair) for pair in pairwise(run[0])] or [run[0]] if run[1] else [run[0]]
+    return stem(tokens) if stem is not None else tokens

@@ -23,7 +23,7 @@ class Texts:
     names: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     titles: list[str] = field(default_factory=list)  # empty where there is none
-    found: int = 0
+    available: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
 
     def only(self, places: Iterable[int]) -> Texts:
@@ -52,7 +52,7 @@ class Texts:
             return ""
         total = sum(self.left_out.values())
         reasons = ", ".join(f"{reason} ({count})" for reason, count in self.left_out.most_common())
-        return f"{total} of {total + self.found} rows were left out: {reasons}."
+        return f"{total} of {total + self.available} rows were left out: {reasons}."
 
 
 def read_texts(
@@ -84,19 +84,19 @@ def read_texts(
         parts += 1
         try:
             for row, text in _texts(name, rows, column, drawn.left_out):
-                drawn.found += 1
+                drawn.available += 1
                 called = _name(row, Path(name).name if single else name)
-                document = (drawn.found, called, text, str((row.fields or {}).get("title") or ""))
+                document = (drawn.available, called, text, str((row.fields or {}).get("title") or ""))
                 if sample is None or len(kept) < sample:
                     kept.append(document)
-                elif (place := draw.randrange(drawn.found)) < sample:  # all have the same chance to stay
+                elif (place := draw.randrange(drawn.available)) < sample:  # all have the same chance to stay
                     kept[place] = document
         except (OSError, ValueError) as error:
             failures.append(error)
             drawn.left_out["in files that cannot be read"] += 1
-    if failures and (parts == 1 or not drawn.found):  # one bad file of a folder does not keep the others back
+    if failures and (parts == 1 or not drawn.available):  # one bad file of a folder does not keep the others back
         raise failures[0]
-    if not drawn.found:
+    if not drawn.available:
         raise ValueError(f"There is no document in {str(location)!r}. {drawn.in_words()}".rstrip())
     for _, name, text, title in sorted(kept):
         drawn.names.append(name)

@@ -132,9 +132,9 @@ class Encoder:
         """The vectors of windows of texts, tokenized or not, in their order; the next is on its way while one is fetched."""
         features = self.features()
         if features is not None:
-            found: TextFeatures = features
-            ids = (self._ids(found, window) for window in windows)
-            yield from self._run(found, ids, bar, nullcontext)
+            standard: TextFeatures = features
+            ids = (self._ids(standard, window) for window in windows)
+            yield from self._run(standard, ids, bar, nullcontext)
             return
         for window in windows:
             if isinstance(window, TokenizedTexts):

@@ -65,7 +65,7 @@ def truncation(model: SentenceTransformer, texts: Iterable[str], prompt: str | N
     encoder = Encoder(model, prompt=prompt)
     for window in text_windows(texts):
         watch(encoder.count_tokens(window))
-    return watch.found
+    return watch.seen
 
 
 class TruncationWatch:
@@ -74,18 +74,18 @@ class TruncationWatch:
     def __init__(self, model: SentenceTransformer, prompt: str | None, on_truncate: OnTruncate) -> None:
         if on_truncate not in get_args(OnTruncate):
             raise ValueError(f"on_truncate must be one of {', '.join(get_args(OnTruncate))}, not {on_truncate!r}.")
-        self.found, self.on_truncate = Truncated(room_for_text(model, prompt)), on_truncate
+        self.seen, self.on_truncate = Truncated(room_for_text(model, prompt)), on_truncate
         self._besides = Encoder(model, prompt=prompt).count_tokens([""])[0]  # special tokens and prompt
         self._told = False
 
     def __call__(self, counts: Sequence[int]) -> None:
         """Take note of some documents, by all the tokens that are encoded for each before anything is cut off."""
-        self.found = self.found.with_lengths([max(0, tokens - self._besides) for tokens in counts])
-        if self.on_truncate == "raise" and self.found.cut:
-            raise ValueError(f"{self.found} {WAY_OUT} To encode them anyway, set on_truncate to 'warn' or 'ignore'.")
+        self.seen = self.seen.with_lengths([max(0, tokens - self._besides) for tokens in counts])
+        if self.on_truncate == "raise" and self.seen.cut:
+            raise ValueError(f"{self.seen} {WAY_OUT} To encode them anyway, set on_truncate to 'warn' or 'ignore'.")
 
     def tell(self) -> None:
         """Warn, the first time that something was cut off."""
-        if self.on_truncate == "warn" and self.found.cut and not self._told:
+        if self.on_truncate == "warn" and self.seen.cut and not self._told:
             self._told = True
-            warnings.warn(f"{self.found} {WAY_OUT}", stacklevel=3)
+            warnings.warn(f"{self.seen} {WAY_OUT}", stacklevel=3)

@@ -206,8 +206,8 @@ def _difference(name: str, result: EvaluationResult, base: EvaluationResult, *, 
     (measure, own), (_, others) = (_parts(name, side, base) for side in (result, base))
     statistic = EVENNESS[evenness] if evenness else overall_mean
     # A mean of queries has a test; a mean of means, as HM and PSI, has its interval.
-    found = _paired(sample_of(own, measure, others), statistic, base, tested=len(own) == 1 and not evenness)
-    return found if corrected else replace(found, corrected_p_value=None)
+    difference = _paired(sample_of(own, measure, others), statistic, base, tested=len(own) == 1 and not evenness)
+    return difference if corrected else replace(difference, corrected_p_value=None)
 
 
 def difference_of(statistic: Statistic, base: EvaluationResult, result: EvaluationResult) -> Difference:

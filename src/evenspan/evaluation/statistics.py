@@ -159,7 +159,7 @@ def shuffled_sensitivity(
     starts = np.flatnonzero(np.diff(unit[order], prepend=-1))
     lowest, highest = (edge.reduceat(label[order], starts) for edge in (np.minimum, np.maximum))
     whole = lowest == highest
-    found = np.empty(shuffles)
+    values = np.empty(shuffles)
     for turn in range(shuffles):
         of_unit = lowest.copy()
         of_unit[whole] = generator.permutation(lowest[whole])
@@ -169,8 +169,8 @@ def shuffled_sensitivity(
         with np.errstate(invalid="ignore"):
             means = (member @ sums) / (member @ counts)
         means = means[np.isfinite(means)]
-        found[turn] = 1 - means.min() / means.max() if means.max() > 0 else 0.0
-    return found
+        values[turn] = 1 - means.min() / means.max() if means.max() > 0 else 0.0
+    return values
 
 
 def _finite(drawn: Values) -> Values:

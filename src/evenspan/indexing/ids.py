@@ -49,8 +49,8 @@ class SeenIds:
     def missing(self, digests: Iterator[bytes]) -> Iterator[bytes]:
         """Those of some digests of ids that are of none that was met."""
         while some := list(itertools.islice(digests, ASKED)):
-            found = f"SELECT name FROM seen WHERE name IN ({marks(some)})"  # noqa: S608
-            met = {name for (name,) in self._database.execute(found, some)}
+            ask = f"SELECT name FROM seen WHERE name IN ({marks(some)})"  # noqa: S608
+            met = {name for (name,) in self._database.execute(ask, some)}
             yield from (name for name in some if name not in met)
 
     def close(self) -> None:

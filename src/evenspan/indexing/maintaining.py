@@ -33,7 +33,7 @@ class Verification:
             "what is lost is forgotten: run the command that made the index again" if self.repaired else "see --repair"
         )
         return "\n".join(
-            [f"{self.store}: {self.total:,} documents", *(f"  {one}" for one in self.problems), f"  {way_out}"]
+            [f"{self.store}: {self.total:,} documents", *(f"  {problem}" for problem in self.problems), f"  {way_out}"]
         )
 
 

@@ -171,11 +171,11 @@ class Index:
             self.check_hybrid()
         texts = [queries] if isinstance(queries, str) else list(queries)
         vectors = self.encode(texts)
-        found = self.search_vectors(vectors, fused_depth(k) if hybrid else k, where)
+        hits_of_each = self.search_vectors(vectors, fused_depth(k) if hybrid else k, where)
         if hybrid:
-            found = fused_documents(found, self._search_words(texts, fused_depth(k), where), k)
+            hits_of_each = fused_documents(hits_of_each, self._search_words(texts, fused_depth(k), where), k)
         results = []
-        for vector, hits in zip(vectors, found, strict=True):
+        for vector, hits in zip(vectors, hits_of_each, strict=True):
             ranked = enumerate(zip(hits, self._parts(vector, hits, parts), strict=True), start=1)
             results.append(
                 [

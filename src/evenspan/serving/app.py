@@ -99,7 +99,7 @@ def _add_parts(app: FastAPI, engine: Engine) -> None:
         try:
             own = engine.calibration or Calibration()
             calibration = own if body.calibration is None else Calibration.parse(body.calibration)
-            found = await unless_left(
+            of_document = await unless_left(
                 request,
                 _while_open(
                     engine.between_batches(
@@ -111,7 +111,7 @@ def _add_parts(app: FastAPI, engine: Engine) -> None:
             )
         except (TypeError, ValueError) as error:
             raise errors.ApiError(400, str(error)) from None
-        return json_response({"object": "parts", "calibration": str(calibration), **asdict(found)})
+        return json_response({"object": "parts", "calibration": str(calibration), **asdict(of_document)})
 
 
 def _add_information(app: FastAPI, engine: Engine) -> None:

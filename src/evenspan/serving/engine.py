@@ -183,12 +183,12 @@ class Engine:
             results = (
                 [results] if len(work.entries) == 1 else [self._alone(encoder, entry.text) for entry in work.entries]
             )
-        self._failures = self._failures + 1 if all(isinstance(one, Exception) for one in results) else 0
+        self._failures = self._failures + 1 if all(isinstance(result, Exception) for result in results) else 0
         now = time.perf_counter()
         seconds, self._finished = now - max(began, self._finished), now
         checked = [
-            one if isinstance(one, Exception) or np.isfinite(one).all() else NotFiniteError("not finite")
-            for one in results
+            result if isinstance(result, Exception) or np.isfinite(result).all() else NotFiniteError("not finite")
+            for result in results
         ]
         self.metrics.texts.labels(role).inc(len(work.entries))
         self.metrics.tokens.labels(role).inc(work.tokens)

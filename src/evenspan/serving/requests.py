@@ -179,7 +179,7 @@ def _inputs(given: Any, name: str, settings: ServerSettings) -> list[str] | list
 
 
 def _are_ids(given: Any) -> bool:
-    return isinstance(given, list) and bool(given) and all(type(one) is int for one in given)
+    return isinstance(given, list) and bool(given) and all(type(entry) is int for entry in given)
 
 
 def _has_surrogates(text: str) -> bool:

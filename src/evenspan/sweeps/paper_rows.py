@@ -153,8 +153,8 @@ def nanobeir_rows(runner: TableRunner) -> Iterator[ReproducedRow]:
                     {"nDCG@10": result.intervals["ndcg"], "Recall@10": result.intervals["recall"]} if average else {}
                 )
                 ours = {"nDCG@10": 100 * (group or result).ndcg, "Recall@10": 100 * (group or result).recall}
-                found = matching(rows, dataset=dataset, documents=documents, method=kind)
-                paper = {row["metric"]: row["value"] for row in found} if runner.paper_model else {}
+                printed = matching(rows, dataset=dataset, documents=documents, method=kind)
+                paper = {row["metric"]: row["value"] for row in printed} if runner.paper_model else {}
                 labels = {"documents": documents, "method": kind, "set": dataset}
                 yield ReproducedRow(labels, ours, paper, _scaled(ends), changes)
 

@@ -140,11 +140,11 @@ def decide(
     confirmation = compare(others)
     gain, losses = aim.gain(others[0], others[1], confirmation), aim.losses(confirmation)
     better = aim.score(on_development[best]) > aim.score(plain)
-    found = better and gain.significant and gain.value > 0
+    confirmed = better and gain.significant and gain.value > 0
     if aim.limited and not losses:  # the others are half of the data, and may be too few to show a loss
         losses = tuple(f"{loss} on the development queries" for loss in aim.losses(development_table))
-    use = best if found and not (aim.limited and losses) else None
-    losses = losses if found else ()
+    use = best if confirmed and not (aim.limited and losses) else None
+    losses = losses if confirmed else ()
     return Tuning(use, best, better, development_table, confirmation, swept, aim, gain, losses, passed_over=passed_over)
 
 

@@ -34,10 +34,12 @@ def draw(texts: Texts, each: int, left_out: float, seed: int) -> list[StandIn]:
     document is passed over where a third has none. What is drawn from a document depends on it and the seed alone, but for
     what it repeats of others.
     """
-    found = [_sentences(text, title) for text, title in zip(texts.texts, texts.titles, strict=True)]
-    times = Counter(_same(text[slice(*span)]) for text, spans in zip(texts.texts, found, strict=True) for span in spans)
+    sentences = [_sentences(text, title) for text, title in zip(texts.texts, texts.titles, strict=True)]
+    times = Counter(
+        _same(text[slice(*span)]) for text, spans in zip(texts.texts, sentences, strict=True) for span in spans
+    )
     drawn = []
-    for name, text, spans in zip(texts.names, texts.texts, found, strict=True):
+    for name, text, spans in zip(texts.names, texts.texts, sentences, strict=True):
         pick = random.Random(f"evenspan stand-ins {seed} {name}")  # noqa: S311 - a sample, not a secret
         by_third: dict[str, list[Span]] = defaultdict(list)
         for span in spans:

@@ -46,9 +46,9 @@ def load_texts(
         sentences: at most so many of a document, the same number from its beginning, middle and end.
         left_out: the share of the words of a sentence (in scripts without spaces: of its characters) that is left out.
     """
-    found = read_texts(location, field, _at_least_one("sample", sample), seed, format)
-    options = {"location": str(location), "field": field, "sample": sample, "found": found.found}
-    return _benchmark(found, Path(location).stem or "texts", seed, sentences, left_out, options)
+    drawn = read_texts(location, field, _at_least_one("sample", sample), seed, format)
+    options = {"location": str(location), "field": field, "sample": sample, "found": drawn.available}
+    return _benchmark(drawn, Path(location).stem or "texts", seed, sentences, left_out, options)
 
 
 def from_texts(

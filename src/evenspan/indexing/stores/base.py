@@ -142,14 +142,14 @@ class Store(ABC):
 
     def _of_one_generation(self, find: Callable[[], list[list[Hit]]]) -> list[list[Hit]]:
         try:
-            found = find()
+            hits = find()
         except Exception as error:
             if self.replaced():  # and what was read is no longer there
                 raise ReplacedError(self.location) from error
             raise
         if self.replaced():
             raise ReplacedError(self.location)
-        return found
+        return hits
 
     @abstractmethod
     def nearest(self, vectors: NDArray[np.float32], k: int, where: Filter | None) -> list[list[Hit]]:

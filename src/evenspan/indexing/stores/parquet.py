@@ -110,15 +110,15 @@ class ParquetStore(FolderStore):
     def vectors(self, names: Sequence[str]) -> NDArray[np.float32]:  # noqa: D102
         keys = [key for key in self.manifest.keys(names) if key is not None]
         shards = {shard.number: shard for shard in self.manifest.shards()}
-        found = [np.empty((0, self.made_with().dimensions), dtype=np.float32)] * len(keys)
+        by_document = [np.empty((0, self.made_with().dimensions), dtype=np.float32)] * len(keys)
         ordered = sorted(range(len(keys)), key=keys.__getitem__)
         for number, places in itertools.groupby(ordered, key=lambda place: keys[place] // ROWS):
             of_shard = list(places)
             table = _read_columns(self._open_file(shards[number]), "vector", CHUNK)
             vectors, numbers = vectors_of(table), chunk_numbers(table)
             for place in of_shard:
-                found[place] = vectors[rows_of_documents([keys[place] % ROWS], numbers)]
-        return np.concatenate(found)
+                by_document[place] = vectors[rows_of_documents([keys[place] % ROWS], numbers)]
+        return np.concatenate(by_document)
 
     def delete_where(self, where: Filter) -> int:  # noqa: D102
         snapshot = self.manifest.snapshot()

@@ -186,11 +186,11 @@ class PostgresStore(Store):
 
     def vectors(self, names: Sequence[str]) -> NDArray[np.float32]:  # noqa: D102
         order = sql.SQL(CHUNK if self._chunked else "id")
-        found: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
+        by_name: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
         ask = "SELECT id, vector FROM {table} WHERE id = ANY(%s) ORDER BY {order}"
         for name, vector in self._session.ask(ask, (list(names),), order=order):
-            found[name].append(as_array(vector))
-        return np.stack([vector for name in names for vector in found[name]])
+            by_name[name].append(as_array(vector))
+        return np.stack([vector for name in names for vector in by_name[name]])
 
     def reserve(self) -> int:  # noqa: D102
         following = self._session.ask("SELECT coalesce(max(number), 0) + 1 FROM {shards} WHERE number > 0")[0][0]

@@ -99,9 +99,9 @@ class WordQuery:
 
     def __init__(self, words: Sequence[str], run: Run, table: str) -> None:
         rows, counts = _document_counts(list(dict.fromkeys(words)), run, table)
-        found = sorted((count, word) for word, count in counts.items() if count)[:_MOST_WORDS]
-        self.weights = {word: math.log(1 + (rows - count + 0.5) / (count + 0.5)) for count, word in found}
-        rare = [word for count, word in found if count <= _COMMON * rows]
+        rarest = sorted((count, word) for word, count in counts.items() if count)[:_MOST_WORDS]
+        self.weights = {word: math.log(1 + (rows - count + 0.5) / (count + 0.5)) for count, word in rarest}
+        rare = [word for count, word in rarest if count <= _COMMON * rows]
         self._matched = rare or list(self.weights)
 
     @property
@@ -112,8 +112,8 @@ class WordQuery:
     @property
     def score(self) -> sql.Composed:
         """The rank of a row, with two placeholders for each word: see `values`."""
-        one = sql.SQL("%s::float8 * ts_rank({}, %s::tsquery, 1)").format(sql.Identifier(WORDS))
-        return sql.SQL("({})").format(sql.SQL(" + ").join([one] * len(self.weights)))
+        score = sql.SQL("%s::float8 * ts_rank({}, %s::tsquery, 1)").format(sql.Identifier(WORDS))
+        return sql.SQL("({})").format(sql.SQL(" + ").join([score] * len(self.weights)))
 
     @property
     def values(self) -> list[Any]:
