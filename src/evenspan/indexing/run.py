@@ -129,7 +129,7 @@ def _start(
 ) -> IndexSettings:
     """Make a new index, or make sure that the one that is there fits; returns the settings with what is kept of it."""
     stored = store.settings()
-    if stored is not None and options.layout.options is None:
+    if stored is not None and options.layout.options is None and not replace:
         settings = settings.kept_like(stored)
     if stored is None or (replace and stored != settings):
         store.start(settings)
