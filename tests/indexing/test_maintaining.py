@@ -94,6 +94,15 @@ def test_a_document_that_becomes_invalid_leaves_the_index(index, store) -> None:
     assert index(rows(20)).added == 3
 
 
+def test_the_only_document_of_a_source_leaves_if_it_is_invalid(index, store, model) -> None:
+    index(rows(3))
+    with evenspan.open_index(**store, model=model) as opened:
+        assert opened.upsert([{"id": "d1", "text": " "}], max_rejects=1.0).invalid == 1
+        with pytest.raises(ValueError, match="There is no document"):
+            opened.upsert([{"id": "d1", "text": " "}], max_rejects=1.0)
+    assert set(content(**store)) == {"d0", "d2"}
+
+
 def test_new_metadata_do_not_encode(index, store, monkeypatch) -> None:
     index(rows(40))
     before = content(**store)

@@ -146,7 +146,7 @@ def _start(
 ) -> IndexSettings:
     """Make a new index, or make sure that the one that is there fits; returns the settings with what is kept of it."""
     stored = store.settings()
-    if stored is not None and options.layout.options is None:
+    if stored is not None and options.layout.options is None and not replace:
         settings = settings.kept_like(stored)
     if stored is None or (replace and stored != settings):
         store.start(settings)
@@ -187,10 +187,10 @@ def _fill(
     with contextlib.closing(plan.seen), contextlib.closing(rejected):
         with prefetched(plan.shards(rows.rows)) as shards, progress:
             _encode(shards, encoder, settings, store, progress, options)
-        if not progress.documents and not progress.updated and not plan.unchanged:
-            raise ValueError(f"There is no document in {str(rows)!r}: {rejected}.")
         encoding = time.perf_counter() - progress.began
         invalid = store.delete(plan.seen.invalid())
+        if not progress.documents and not progress.updated and not plan.unchanged and not invalid:
+            raise ValueError(f"There is no document in {str(rows)!r}: {rejected}.")
         pruned = _prune(store, plan) if prune else 0
         if replace:  # of an unfinished run before this one
             store.prune(plan.seen)
