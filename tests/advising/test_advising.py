@@ -107,9 +107,25 @@ def test_short_texts_need_no_advice(model, tmp_path, capsys) -> None:
     assert main([*line, "--output", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr().out
     assert "Leave it off: the longest of 2 documents has" in shown
-    assert shown.rstrip().endswith("--calibration none")
+    assert shown.rstrip().endswith("--calibration none --id @line")
     with pytest.raises(ValueError, match="has no positions"):
         evenspan.advise(model, load_benchmark("generated", documents=3).__class__("x", (_unplaced(),)), progress=False)
+
+
+def test_the_command_runs_as_printed(model, tmp_path, capsys) -> None:
+    corpus = tmp_path / "corpus.jsonl"  # no ids, and a field of its own: `index` takes neither unasked
+    corpus.write_text("".join(json.dumps({"body": f"W1 W{n}."}) + "\n" for n in range(3)))
+    model.save_pretrained(str(tmp_path / "model"))
+    assert main(["advise", str(tmp_path / "model"), "--texts", str(corpus), "--no-cache", "--quiet"]) == 0
+    words = shlex.split(capsys.readouterr().out.rstrip().splitlines()[-1])
+    words[words.index("my-index")] = f"parquet:{tmp_path / 'index'}"
+    assert main([*words[1:], "--quiet"]) == 0
+    assert "3 documents" in capsys.readouterr().out
+
+
+def test_the_command_of_hybrid_search_builds_both_indexes() -> None:
+    for layout in layouts(SETTING, 512, 1000):
+        assert ("--full-text" in layout.command("m", "corpus.jsonl", {})) == layout.is_hybrid
 
 
 def _unplaced():

@@ -54,7 +54,7 @@ class Layout:
         options = {"--calibration": str(self.calibration or "none")}
         if self.chunk_tokens is not None:
             options["--chunk-tokens"] = str(self.chunk_tokens)
-        words = ["evenspan", "index", model, source, "my-index"]
+        words = ["evenspan", "index", model, source, "my-index", *(["--full-text"] if self.is_hybrid else [])]
         return shlex.join([*words, *(part for pair in (options | more).items() for part in pair)])
 
 

@@ -19,6 +19,8 @@ def sentence_of(rows: Sequence[AdviceRow], layouts: Sequence[Layout], chosen: in
 def _plain(row: AdviceRow) -> str:
     worst = min(row.positions, key=row.positions.__getitem__)
     best = max(row.positions, key=row.positions.__getitem__)
+    if row.positions[worst] == row.positions[best]:
+        return f"Whole documents and the plain model find {100 * row.positions[best]:.1f} (nDCG@10) at every position."
     return (
         f"Whole documents and the plain model find {100 * row.positions[best]:.1f} (nDCG@10) at the {best} and "
         f"{100 * row.positions[worst]:.1f} at the {worst}."

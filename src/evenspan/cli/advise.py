@@ -9,7 +9,7 @@ from evenspan.cli.parsing import BadOptionError, decimal, number, option
 
 _BUDGET = "Most vectors for a document in the index, on average."
 _BYTES = "Most bytes for a document in the index, vectors in float32."
-_SETTING = "The setting of whole documents, or a file of `tune` (default: the best of four strengths, if any helps)."
+_SETTING = "The setting of whole documents, or a file of `tune` or `advise` (default: the best of four strengths)."
 
 
 def advise(
@@ -41,17 +41,22 @@ def advise(
     arguments = encoding.arguments()
     from evenspan.advising.advising import advise as run
     from evenspan.advising.advising import short_texts
+    from evenspan.corpus.texts import index_fields
     from evenspan.evaluation import load_benchmark
     from evenspan.evaluation.benchmarks.texts import TooShortError
 
-    more = {"--field": field, "--format": source_format, "--query-prompt": encoding.query_prompt}
-    command: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
     drawn: dict[str, Any] = {"sample": sample, "seed": encoding.seed, "field": field, "format": source_format}
+    short: TooShortError | None = None
     try:
         benchmark = load_benchmark(f"texts:{texts}", **drawn)
     except TooShortError as error:
+        short = error
+    more = {"--format": source_format, "--query-prompt": encoding.query_prompt}
+    command: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
+    command |= index_fields(texts, field, source_format)
+    if short is not None:
         loaded, prompt = load_model(model, encoding.device), encoding.document_prompt
-        result = short_texts(loaded, error, source=texts, prompt=prompt, more=command, budget=budget, bytes=size)
+        result = short_texts(loaded, short, source=texts, prompt=prompt, more=command, budget=budget, bytes=size)
     else:
         result = run(
             load_model(model, encoding.device),

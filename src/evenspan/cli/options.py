@@ -24,7 +24,8 @@ _CALIBRATION = (
     "out takes its default."
 )
 _OR_NONE = (
-    f"A setting such as 'soft,strength=1.0', a file of `tune`, or 'none' (default: its own, or '{Calibration()}')."
+    "A setting such as 'soft,strength=1.0', a file of `tune` or `advise`, or 'none' (default: its own, or "
+    f"'{Calibration()}')."
 )
 _ANSWERS = ("tuning", "advice")
 _TEXTS = f"Instead of a benchmark, documents alone: sentences of theirs stand in for questions. {SOURCE}"

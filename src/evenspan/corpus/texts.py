@@ -105,13 +105,32 @@ def read_texts(
     return drawn
 
 
+def index_fields(location: str, column: str | None = None, source_format: str | None = None) -> dict[str, str]:
+    """The options that `evenspan index` needs to read the same documents: it takes no other field than `text` unasked."""
+    if location == "-":
+        return {}  # it was read to its end
+    rows = Source(location, source_format, text_field=column or "text").read()
+    keys = _keys(itertools.islice(rows, _AHEAD))
+    chosen = _text_field(keys, column)
+    options = {} if chosen == "text" else {"--field": chosen}
+    return options if {"id", "_id"} & keys.keys() else {**options, "--id": LINE_ID}
+
+
+def _keys(rows: Iterable[Row]) -> dict[str, None]:
+    return dict.fromkeys(str(key) for row in rows for key in row.fields or ())
+
+
+def _text_field(keys: dict[str, None], column: str | None) -> str:
+    alone = column is None and "text" not in keys and len(keys) == 1
+    return next(iter(keys)) if alone else column or "text"
+
+
 def _texts(name: str, rows: Iterable[Row], column: str | None, left_out: Counter[str]) -> Iterator[tuple[Row, str]]:
     """Each row that is a document, and its text; the others are counted."""
     rows = iter(rows)
     ahead = list(itertools.islice(rows, _AHEAD))
-    keys = dict.fromkeys(str(key) for row in ahead for key in row.fields or ())
-    alone = column is None and "text" not in keys and len(keys) == 1
-    chosen = next(iter(keys)) if alone else column or "text"
+    keys = _keys(ahead)
+    chosen = _text_field(keys, column)
     if keys and chosen not in keys:
         fields = ", ".join(map(repr, keys))
         raise ValueError(f"{name} has no field {chosen!r}: choose with --field, the fields are {fields}.")

@@ -193,7 +193,7 @@ def _compared(result: EvaluationResult, base: EvaluationResult, *, corrected: bo
     figures |= {"nDCG@10": result.ndcg, "Recall@10": result.recall}
     if result.psi is not None:
         figures |= {"HM": result.harmonic_mean, "PSI": result.psi}
-        figures |= {"PSI floor": result.more["psi_floor"]} if "psi_floor" in base.more else {}
+        figures |= {"PSI floor": result.more.get("psi_floor")} if "psi_floor" in base.more else {}
         known = {name: f"psi_{bucket}" for name, bucket in _BUCKETS.items() if f"psi_{bucket}" in base.more}
         figures |= {name: result.more.get(field) for name, field in known.items()}
     tested = [name for name in figures if name != "PSI floor" and result is not base and result.per_query]

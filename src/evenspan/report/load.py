@@ -19,7 +19,7 @@ HOW = (
     "`evenspan audit MODEL --texts FILE -o DIR`, `evenspan evaluate MODEL --benchmark NAME --output DIR` and "
     "`evenspan sweep MODEL --benchmark NAME --output DIR` write what a report is made of, and so does `evenspan advise`"
 )
-_COMPANIONS = ("run.json", "comparison.json")  # written beside results, and no results themselves
+_COMPANIONS = ("run.json", "comparison.json", "tuning.json")  # written beside results, and no results themselves
 # Results that agree in these are of the same queries and the same model, so that their figures can stand side by side.
 _SAME = (
     "model",
