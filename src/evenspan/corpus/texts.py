@@ -108,7 +108,7 @@ def read_texts(
 def index_fields(location: str, column: str | None = None, source_format: str | None = None) -> dict[str, str]:
     """The options that `evenspan index` needs to read the same documents: it takes no other field than `text` unasked."""
     if location == "-":
-        return {}  # it was read to its end
+        return {} if column is None else {"--field": column}  # it was read to its end
     rows = Source(location, source_format, text_field=column or "text").read()
     keys = _keys(itertools.islice(rows, _AHEAD))
     chosen = _text_field(keys, column)

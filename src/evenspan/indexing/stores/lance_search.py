@@ -54,10 +54,10 @@ class LanceSearch:
         for _ in range(_TURNS):
             version = self.manifest.version()
             self.table.checkout_latest()
-            found = find()
+            of_this_moment = find()
             if self.manifest.version() == version:
                 break
-        return found
+        return of_this_moment
 
     def _nearest(self, vector: NDArray[np.float32], k: int, where: Filter | None, exact: bool) -> list[Hit]:
         def query(rows: int) -> Any:
@@ -79,9 +79,9 @@ class LanceSearch:
             asking = query(asked).select([*names, score]).limit(asked)
             if where is not None:
                 asking = asking.where(condition(where), prefilter=True)
-            found = asking.to_arrow().to_pylist()
+            fetched = asking.to_arrow().to_pylist()
             # While a run is writing, or after it died, the table may hold rows that do not count yet or no longer do.
-            rows = rows_that_count(self.manifest, found)[:k]
-            if len(rows) == k or len(found) < asked:
+            rows = rows_that_count(self.manifest, fetched)[:k]
+            if len(rows) == k or len(fetched) < asked:
                 return rows, len(rows) == k or all_seen
             asked *= 4

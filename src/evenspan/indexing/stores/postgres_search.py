@@ -40,13 +40,13 @@ class PostgresSearch:
             few = "SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {filtered} LIMIT %s) AS passing"
             exact = self.session.ask(few, (*values, _SCANNED + 1), filtered=filtered)[0][0] <= _SCANNED
         ask = partial(self._nearest, k, filtered, values)
-        found = []
+        of_each = []
         for vector in vectors:
             rows = self.session.insist(partial(ask, vector, exact=exact))
             if len(rows) < k and not exact:  # the index gives up after so many rows
                 rows = self.session.insist(partial(ask, vector, exact=True))
-            found.append(rows)
-        return found
+            of_each.append(rows)
+        return of_each
 
     def _nearest(
         self, k: int, filtered: sql.Composable, values: list[Any], vector: NDArray[np.float32], *, exact: bool
@@ -64,9 +64,9 @@ class PostgresSearch:
             for setting in search_settings(options, k):
                 self.session.run(setting)
             rows = self.session.run(ask, (vector, *values, vector, k), **parts)
-        found = [(dict(zip(names, row[:-1], strict=True)), row[-1]) for row in rows]
-        found.sort(key=lambda entry: -entry[1])  # IVF gives them in a nearly right order
-        return hits([row for row, _ in found], [score for _, score in found])
+        entries = [(dict(zip(names, row[:-1], strict=True)), row[-1]) for row in rows]
+        entries.sort(key=lambda entry: -entry[1])  # IVF gives them in a nearly right order
+        return hits([row for row, _ in entries], [score for _, score in entries])
 
     def matching(self, words: Sequence[str], k: int, where: Filter | None) -> list[Hit]:
         """The best rows for some words, by the full-text index."""
