@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 import pytest
+from helpers import tiny
 
 from evenspan import Calibration, sweeps
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark, Collection, Query
@@ -38,46 +40,58 @@ def result(method: str, moves: Mapping[str, float]) -> EvaluationResult:
         rows.append(QueryScore("made up", query.id, query.groups, None, None, scores, f"d{number // 6}"))
     fields = summarise(BENCHMARK, rows, Resampling(0, 0))
     return EvaluationResult(
-        "made up", method=method, vectors_per_document=1.0, setting={}, per_query=tuple(rows), **fields
+        "made up",
+        method=method,
+        vectors_per_document=1.0,
+        setting={"benchmark_options": {}, "documents": DOCUMENTS},
+        per_query=tuple(rows),
+        **fields,
     )
 
 
-def tuned(monkeypatch, objective: str, *moves: Mapping[str, float]) -> sweeps.Tuning:
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory) -> Iterator[Callable[..., sweeps.Tuning]]:
+    model = tiny.sentence_transformer("xlm-roberta-cls", tmp_path_factory.mktemp("model"))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield partial(_tuned, monkeypatch, model)
+
+
+def _tuned(monkeypatch: pytest.MonkeyPatch, model, objective: str, *moves: Mapping[str, float]) -> sweeps.Tuning:
     results = {key: result(str(key), by) for key, by in zip((ONE, TWO), moves, strict=False)}
     monkeypatch.setattr(tuning, "sweep", lambda *_, **__: SweepResult(result("none", {}), results, {}))
-    return sweeps.tune(None, BENCHMARK, objective=objective, resamples=200)
+    return sweeps.tune(model, BENCHMARK, objective=objective, resamples=200)
 
 
-def test_what_gains_more_than_it_costs_is_used(monkeypatch) -> None:
-    found = tuned(monkeypatch, "balanced", BALANCE)
+def test_what_gains_more_than_it_costs_is_used(tuned) -> None:
+    found = tuned("balanced", BALANCE)
     assert found.calibration == ONE
     assert found.losses == ()
     assert "Overall nDCG@10 does not fall beyond noise, and no position loses more than another gains." in str(found)
 
 
-def test_what_makes_the_whole_worse_is_used_only_when_asked_for(monkeypatch) -> None:
-    found = tuned(monkeypatch, "balanced", DEAR)
+def test_what_makes_the_whole_worse_is_used_only_when_asked_for(tuned) -> None:
+    found = tuned("balanced", DEAR)
     assert found.confirmation.rows[1].differences["HM"].significant
     assert (found.calibration, found.chosen) == (None, True)
     assert found.losses[0].startswith("overall nDCG@10 falls by 3.")
     assert str(found).startswith("Leave it off")
     assert "costs more than it may: overall nDCG@10 falls by" in str(found)
     assert "--objective hm" in str(found)
-    asked = tuned(monkeypatch, "hm", DEAR)
+    asked = tuned("hm", DEAR)
     assert asked.calibration == ONE
     assert "It has its price: overall nDCG@10 falls by" in str(asked), "it says so all the same"
 
 
-def test_a_setting_that_costs_less_is_preferred(monkeypatch) -> None:
-    found = tuned(monkeypatch, "balanced", DEAR, BALANCE)
+def test_a_setting_that_costs_less_is_preferred(tuned) -> None:
+    found = tuned("balanced", DEAR, BALANCE)
     assert found.calibration == TWO
     assert f"Not chosen, though better by HM: {ONE}, where overall nDCG@10 falls by" in str(found)
     assert "of those that cost no more than they may" in str(found)
-    assert tuned(monkeypatch, "hm", DEAR, BALANCE).calibration == ONE
+    assert tuned("hm", DEAR, BALANCE).calibration == ONE
 
 
-def test_a_position_may_not_lose_more_than_another_gains(monkeypatch) -> None:
-    found = tuned(monkeypatch, "balanced", {"beginning": 0.06, "middle": -0.08, "end": 0.04})
+def test_a_position_may_not_lose_more_than_another_gains(tuned) -> None:
+    found = tuned("balanced", {"beginning": 0.06, "middle": -0.08, "end": 0.04})
     assert found.confirmation.rows[1].differences["nDCG@10"].value > 0
     assert found.confirmation.rows[1].differences["HM"].value > 0
     assert found.calibration is None
@@ -92,17 +106,17 @@ def test_a_position_may_not_lose_more_than_another_gains(monkeypatch) -> None:
         ("worst", DEAR, {"beginning": 0.1}, "the worst position's nDCG@10"),
     ],
 )
-def test_other_objectives(objective, better, worse, figure, monkeypatch) -> None:
-    found = tuned(monkeypatch, objective, worse, better)
+def test_other_objectives(objective, better, worse, figure, tuned) -> None:
+    found = tuned(objective, worse, better)
     assert (found.calibration, found.aim.figure) == (TWO, figure)
     assert f"and on the others {figure} +" in str(found)
     assert found.gain.interval[0] > 0
 
 
-def test_no_gain_is_no_gain_by_any_objective(monkeypatch) -> None:
+def test_no_gain_is_no_gain_by_any_objective(tuned) -> None:
     for objective in ("balanced", "hm", "ndcg", "worst"):
-        found = tuned(monkeypatch, objective, {}, {"beginning": -0.05})
+        found = tuned(objective, {}, {"beginning": -0.05})
         assert found.calibration is None
         assert str(found).startswith("Leave it off")
     with pytest.raises(ValueError, match="objective must be one of balanced, hm, ndcg, worst, not 'best'"):
-        tuned(monkeypatch, "best", {})
+        tuned("best", {})

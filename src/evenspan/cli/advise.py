@@ -58,17 +58,9 @@ def advise(
         loaded, prompt = load_model(model, encoding.device), encoding.document_prompt
         result = short_texts(loaded, short, source=texts, prompt=prompt, more=command, budget=budget, bytes=size)
     else:
-        result = run(
-            load_model(model, encoding.device),
-            benchmark,
-            calibration,
-            budget=budget,
-            bytes=size,
-            source=texts,
-            index_options=command,
-            progress=not display.quiet,
-            **arguments,
-        )
+        limits: dict[str, Any] = {"budget": budget, "bytes": size, "progress": not display.quiet}
+        loaded = load_model(model, encoding.device)
+        result = run(loaded, benchmark, calibration, source=texts, index_options=command, **limits, **arguments)
     display.show(result, result.to_dict(), result.to_markdown())
     if output is not None:
         with made(output):
