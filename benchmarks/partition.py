@@ -1,11 +1,12 @@
 """The paper's baskets and even ones: chunks of three lengths, scored by their maximum, and whole documents.
 
-    python benchmarks/partition.py encode miniature:cls DATA vectors/ [--chunks 192 384 512] [--device cuda]
-    python benchmarks/partition.py score DATA vectors/ --output benchmarks/results/partition.json
+    python benchmarks/partition.py rank miniature:cls DATA ranks/ [--chunks 192 384 512] [--device cuda]
+    python benchmarks/partition.py table DATA [DATA ...] ranks/ --output benchmarks/results/partition.json
 
-DATA is a folder in BEIR layout whose queries have positions. `encode` writes the vectors of a model under every setting, one
-file for each length of chunks, and leaves out files that are there: it can be interrupted. `score` needs no model, and can
-run on another machine: nDCG@10 by position, HM with its 95 % interval, and PSI, as JSON and as a table.
+DATA is a folder in BEIR layout whose queries have positions. `rank` writes where each query finds its document under every
+setting, one small file for each model and length of chunks, and leaves out files that are there: it can be interrupted.
+`table` needs no model, and can run on another machine: nDCG@10 by position, HM with its 95 % interval, and PSI, as JSON and as
+tables.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from ranks import ranked, results, save, saved
 
 from evenspan import Calibration
+from evenspan.encoding import Encoder
 from evenspan.evaluation import load_benchmark
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark
 from evenspan.evaluation.comparing import compare
-from evenspan.evaluation.measures import measure
-from evenspan.evaluation.scores import EvaluationResult, QueryScore
-from evenspan.evaluation.scoring import Resampling, summarise
-from evenspan.evaluation.search import DocumentVectors, search
-from evenspan.evaluation.units import document_units
+from evenspan.evaluation.methods.base import average
+from evenspan.evaluation.scores import EvaluationResult
+from evenspan.evaluation.search import DocumentVectors
+from evenspan.models.reading import windows
 
 STRENGTHS = (0.5, 0.75, 1.0)
 WHOLE = 0  # a length of chunks: the whole document is one
@@ -40,110 +42,60 @@ def settings(basket_size: int) -> list[Calibration]:
     return [Calibration(strength=0.0, basket_size=basket_size), *calibrated]
 
 
-def encode(options: argparse.Namespace) -> None:
-    """Vectors of a model under every setting."""
+def rank(options: argparse.Namespace) -> None:
+    """Ranks of a model under every setting."""
     import evenspan
-    from evenspan.encoding import Encoder
-    from evenspan.models.reading import windows
     from evenspan.sweeps import encode as encode_settings
 
     more = {} if options.model.startswith("miniature:") else {"model_kwargs": {"dtype": "float32"}}
     model = evenspan.load(options.model, device=options.device, **more)
     if options.tokens:
         model.max_seq_length = options.tokens
-    (collection,) = load_benchmark(options.data).collections
-    options.folder.mkdir(parents=True, exist_ok=True)
+    benchmark = load_benchmark(options.data)
+    (collection,) = benchmark.collections
     name = options.name or options.model.replace(":", "-")
-    asked = options.folder / f"{name}-queries.npz"
-    if not asked.exists():
-        questions = [query.text for query in collection.queries]
-        _save(asked, {"queries": Encoder(model, role="query").encode(questions)})
+    asked: NDArray[np.float32] | None = None
     for size in options.chunks:
-        path = options.folder / f"{name}-{size}.npz"
+        path = options.folder / f"{options.data.name}-{name}-{size}.npz"
         if path.exists():
             continue
+        if asked is None:
+            asked = Encoder(model, role="query", unit=True).encode([query.text for query in collection.queries])
         pieces = [[text] if size == WHOLE else windows(model, text, size) for text in collection.corpus.values()]
-        arrays = {"counts": np.array([len(of_text) for of_text in pieces])}
+        counts = np.array([len(of_text) for of_text in pieces])
         together = [piece for of_text in pieces for piece in of_text]
         swept = encode_settings(model, together, settings(options.basket_size), normalize_embeddings=True)
-        _save(path, arrays | {str(setting): vectors for setting, vectors in swept.items()})
+        documents = {
+            str(setting): DocumentVectors(list(collection.corpus), own, counts) for setting, own in swept.items()
+        }
+        if options.averages and size != WHOLE:
+            averaged = [average(own, model) for own in np.split(next(iter(swept.values())), np.cumsum(counts)[:-1])]
+            ones = np.ones(len(counts), dtype=np.int64)
+            documents[f"window-average,window={size}"] = DocumentVectors(
+                list(collection.corpus), np.concatenate(averaged), ones
+            )
+        rows = [{"method": method, "vectors": len(own.vectors) / len(counts)} for method, own in documents.items()]
+        about = {"data": options.data.name, "model": name, "chunks": size, "rows": rows, "digest": benchmark.digest()}
+        save(path, about, {"ranks": np.stack([ranked(benchmark, asked, own) for own in documents.values()])})
         print(f"{name}, chunks of {size or 'whole documents'}", flush=True)
 
 
-def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """Written whole or not at all; vectors in float16, of which a ranking notices nothing."""
-    halved = {name: array.astype(np.float16) if array.dtype == np.float32 else array for name, array in arrays.items()}
-    temporary = path.with_suffix(".tmp.npz")
-    np.savez(temporary, **halved)
-    temporary.replace(path)
-
-
-def scored(
-    benchmark: Benchmark,
-    queries: NDArray[np.float32],
-    vectors: NDArray[np.float32],
-    counts: NDArray[np.int64],
-    method: str,
-) -> EvaluationResult:
-    """What `evaluate` gives, from vectors that are there already."""
-    (collection,) = benchmark.collections
-    documents = DocumentVectors(list(collection.corpus), vectors, counts)
-    ranked = search(queries, documents, 10)
-    scores = measure(dict(zip((query.id for query in collection.queries), ranked, strict=True)), collection.relevance)
-    units = document_units(benchmark)
-    rows = [
-        QueryScore(name, query.id, query.groups, query.position, query.length, scores[query.id], units[name, query.id])
-        for name, query in product([collection.name], collection.queries)
-    ]
-    return EvaluationResult(
-        benchmark=benchmark.name,
-        method=method,
-        vectors_per_document=len(vectors) / len(counts),
-        setting={"resamples": 1000, "seed": 42, "data_sha256": benchmark.digest()},
-        per_query=tuple(rows),
-        **summarise(benchmark, rows, Resampling(1000, 42)),
-    )
-
-
-def score(options: argparse.Namespace) -> None:
-    """Figures of all files of vectors, against the plain model on the same chunks."""
-    benchmark = load_benchmark(options.data)
+def tables(options: argparse.Namespace) -> None:
+    """Figures of all files of ranks, against the plain model on the same chunks."""
+    benchmarks = {folder.name: load_benchmark(folder) for folder in options.data}
     rows: list[dict[str, Any]] = []
-    if options.output.exists():
-        rows = json.loads(options.output.read_text(encoding="utf-8"))
-    done = {(row["benchmark"], row["model"], row["chunks"]) for row in rows}
-    for path in sorted(options.folder.glob("*-[0-9]*.npz")):
-        model, _, size = path.stem.rpartition("-")
-        if (benchmark.name, model, int(size)) in done:
-            continue
-        queries = _unit(np.load(options.folder / f"{model}-queries.npz")["queries"])
-        with np.load(path) as stored:
-            counts, names = stored["counts"], [name for name in stored if name != "counts"]
-            results = [scored(benchmark, queries, _unit(stored[name]), counts, name) for name in names]
-            if options.averages and int(size) != WHOLE:
-                averaged, ones = _averages(_unit(stored[names[0]]), counts), np.ones(len(counts), dtype=np.int64)
-                results.append(scored(benchmark, queries, averaged, ones, f"window-average,window={size}"))
-        for result, compared in zip(results, compare(results).rows, strict=True):
-            rows.append(_row(benchmark, model, int(size), result, compared))
-            print(json.dumps(rows[-1]), flush=True)
-        _write(rows, options.output)
-    _write(rows, options.output)
-
-
-def _write(rows: list[dict[str, Any]], output: Path) -> None:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
-    output.with_suffix(".md").write_text(table(rows) + averages(rows), encoding="utf-8")
-
-
-def _unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
-    full = vectors.astype(np.float32)
-    unit: NDArray[np.float32] = full / np.linalg.norm(full, axis=1, keepdims=True)
-    return unit
-
-
-def _averages(vectors: NDArray[np.float32], counts: NDArray[np.int64]) -> NDArray[np.float32]:
-    return _unit(np.stack([part.mean(axis=0) for part in np.split(vectors, np.cumsum(counts)[:-1])]))
+    for path, about, arrays in saved(options.folder):
+        benchmark = benchmarks[about["data"]]
+        if benchmark.digest() != about["digest"]:
+            raise SystemExit(f"{path} was made of other data: rank again.")
+        found = list(results(benchmark, about["rows"], arrays["ranks"], intervals=True))
+        for result, compared in zip(found, compare(found).rows, strict=True):
+            rows.append(_row(benchmark, about["model"], about["chunks"], result, compared))
+        print(path.name, flush=True)
+    rows.sort(key=lambda row: (row["benchmark"] != "newwiki-long-en", row["model"], row["chunks"] or 10**6))
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
+    options.output.with_suffix(".md").write_text(table(rows) + averages(rows), encoding="utf-8")
 
 
 def _row(benchmark: Benchmark, model: str, size: int, result: EvaluationResult, compared: Any) -> dict[str, Any]:
@@ -223,22 +175,22 @@ def _cell(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    encoding = commands.add_parser("encode")
-    encoding.add_argument("model")
-    encoding.add_argument("data", type=Path)
-    encoding.add_argument("folder", type=Path)
-    encoding.add_argument("--name", help="what the files are called (default: the model)")
-    encoding.add_argument("--chunks", type=int, nargs="*", default=[192, 384, 512, WHOLE], help="tokens; 0: whole")
-    encoding.add_argument("--basket-size", type=int, default=128)
-    encoding.add_argument("--tokens", type=int, help="how much of a text the model is to read")
-    encoding.add_argument("--device", default="cpu")
-    encoding.set_defaults(run=encode)
-    scoring = commands.add_parser("score")
-    scoring.add_argument("data", type=Path)
-    scoring.add_argument("folder", type=Path)
-    scoring.add_argument("--averages", action="store_true", help="also the average of each document's plain chunks")
-    scoring.add_argument("--output", type=Path, required=True)
-    scoring.set_defaults(run=score)
+    ranking = commands.add_parser("rank")
+    ranking.add_argument("model")
+    ranking.add_argument("data", type=Path)
+    ranking.add_argument("folder", type=Path)
+    ranking.add_argument("--name", help="what the model is called (default: its own name)")
+    ranking.add_argument("--chunks", type=int, nargs="*", default=[192, 384, 512, WHOLE], help="tokens; 0: whole")
+    ranking.add_argument("--basket-size", type=int, default=128)
+    ranking.add_argument("--tokens", type=int, help="how much of a text the model is to read")
+    ranking.add_argument("--averages", action="store_true", help="also the average of each document's plain chunks")
+    ranking.add_argument("--device", default="cpu")
+    ranking.set_defaults(run=rank)
+    made = commands.add_parser("table")
+    made.add_argument("data", type=Path, nargs="+")
+    made.add_argument("folder", type=Path)
+    made.add_argument("--output", type=Path, default=Path("benchmarks/results/partition.json"))
+    made.set_defaults(run=tables)
     options = parser.parse_args()
     options.run(options)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from ranks import Ranks, ranked, results, saved
+from ranks import save as save_ranks
 
 import evenspan
 from evenspan import Calibration
@@ -28,10 +30,8 @@ from evenspan.evaluation import load_benchmark
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark
 from evenspan.evaluation.methods import Calibrated, ChunksMax, LateChunking, Method, Plain, WindowAverage
 from evenspan.evaluation.methods.base import average
-from evenspan.evaluation.scores import EvaluationResult, QueryScore
-from evenspan.evaluation.scoring import Resampling, summarise
-from evenspan.evaluation.search import DocumentVectors, search
-from evenspan.evaluation.units import document_units
+from evenspan.evaluation.scores import EvaluationResult
+from evenspan.evaluation.search import DocumentVectors
 from evenspan.models.inspecting import inspect_model
 from evenspan.models.reading import room_for_text
 
@@ -98,19 +98,14 @@ def rank(options: argparse.Namespace) -> None:
     texts, encoder = list(corpus.values()), Encoder(model)
     asked = {kind: Encoder(model, role="query").encode([q.text for q in b.queries]) for kind, b in searched.items()}
     rows: list[dict[str, Any]] = []
-    ranks: dict[str, list[NDArray[np.uint8]]] = {kind: [] for kind in KINDS}
+    ranks: dict[str, list[Ranks]] = {kind: [] for kind in KINDS}
 
     def add(family: str, name: str, vectors: Sequence[NDArray[np.float32]]) -> None:
         counts = np.array([len(of_text) for of_text in vectors])
         documents = DocumentVectors(list(corpus), unit_length(np.concatenate(vectors)), counts)
         for kind, benchmark in searched.items():
-            right = [
-                next(iter(benchmark.relevance[query.id])).removeprefix("corpus.jsonl:") for query in benchmark.queries
-            ]
-            found = search(asked[kind], documents, 10)
-            ranks[kind].append(
-                np.array([_place(own, best) for own, best in zip(right, found, strict=True)], dtype=np.uint8)
-            )
+            ids = list(benchmark.collections[0].corpus)  # the same texts, named otherwise
+            ranks[kind].append(ranked(benchmark, asked[kind], replace(documents, ids=ids)))
         rows.append({"family": family, "method": name, "vectors": len(documents.vectors) / len(corpus)})
         print(f"{options.name}: {name}", flush=True)
 
@@ -123,11 +118,8 @@ def rank(options: argparse.Namespace) -> None:
             "limit": options.limit,
             "digests": digests,
         }
-        options.folder.mkdir(parents=True, exist_ok=True)
-        arrays: dict[str, Any] = {kind.replace(" ", "_"): np.stack(each) for kind, each in ranks.items()}
-        path = options.folder / f"{options.data.name}-{options.name}.npz"
-        np.savez_compressed(path.with_suffix(".tmp.npz"), about=json.dumps(about), **arrays)
-        path.with_suffix(".tmp.npz").replace(path)
+        arrays = {kind.replace(" ", "_"): np.stack(each) for kind, each in ranks.items()}
+        save_ranks(options.folder / f"{options.data.name}-{options.name}.npz", about, arrays)
 
     grid = settings(model, max(map(len, texts)) // 4)[: options.settings]
     swept = encode_settings(encoder, texts, grid, detached=False)
@@ -143,48 +135,16 @@ def rank(options: argparse.Namespace) -> None:
     save()
 
 
-def _place(document: str, ranked: Sequence[str]) -> int:
-    """The rank of a document; 0 if it is not among the first."""
-    return ranked.index(document) + 1 if document in ranked else 0
-
-
-def results(
-    benchmark: Benchmark, rows: Sequence[dict[str, Any]], ranks: NDArray[np.uint8]
-) -> Iterator[EvaluationResult]:
-    """What `evaluate` gives for each row: each query has one right document, so that its rank says it all."""
-    units = document_units(benchmark)
-    (collection,) = benchmark.collections
-    gains = np.array([0.0, *(1 / np.log2(np.arange(1, 11) + 1))])
-    for row, of_row in zip(rows, ranks, strict=True):
-        scores = [
-            QueryScore(
-                collection.name, query.id, query.groups, query.position, None,
-                {"ndcg@10": float(gains[place]), "recall@10": float(place > 0)}, units[collection.name, query.id],
-            )
-            for query, place in zip(collection.queries, of_row, strict=True)
-        ]  # fmt: skip
-        yield EvaluationResult(
-            benchmark=benchmark.name,
-            method=row["method"],
-            vectors_per_document=row["vectors"],
-            setting={"resamples": 1000, "seed": 42},
-            per_query=tuple(scores),
-            **summarise(benchmark, scores, Resampling(0, 42)),
-        )
-
-
 def table(options: argparse.Namespace) -> None:
     """The figures of all files of ranks."""
     folders = {folder.name: folder for folder in options.data}
     found = []
-    for path in sorted(set(options.folder.glob("*.npz")) - set(options.folder.glob("*.tmp.npz"))):
-        with np.load(path) as stored:
-            about = json.loads(str(stored["about"]))
-            ranks = {kind: stored[kind.replace(" ", "_")] for kind in KINDS}
+    for path, about, arrays in saved(options.folder):
+        ranks = {kind: arrays[kind.replace(" ", "_")] for kind in KINDS}
         searched = benchmarks(folders[about["data"]], about["limit"])
         if {kind: benchmark.digest() for kind, benchmark in searched.items()} != about["digests"]:
             raise SystemExit(f"{path} was made of other data or by other code: rank again.")
-        each = {kind: list(results(searched[kind], about["rows"], ranks[kind])) for kind in KINDS}
+        each = {kind: list(results(searched[kind], about["rows"], ranks[kind], intervals=False)) for kind in KINDS}
         found.append({"data": about["data"], "model": about["model"], **_figures(about["rows"], each, searched)})
         print(json.dumps({name: value for name, value in found[-1].items() if name != "rows"}), flush=True)
     options.output.parent.mkdir(parents=True, exist_ok=True)
