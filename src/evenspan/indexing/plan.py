@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,9 +19,11 @@ from evenspan.indexing.pieces import MOST_CHUNKS, Cutter, Piece, part, piece_col
 from evenspan.indexing.reading import Rejects, next_rows
 from evenspan.indexing.stores.base import Store
 from evenspan.models.features import TokenizedTexts
+from evenspan.models.windows import window_sizes
 
 ENGINES = ("local", "ray")
 _SHARD_CHARACTERS = 32_000_000
+_FEW = 256  # documents that are tokenized together: what encodes them begins early
 _DOUBLED = "the id has been used before"
 
 
@@ -89,6 +92,12 @@ class Shard:
     characters: int = 0
     read: int = 0  # tokens that the model reads of the documents
     kept: bool = False
+    handed: int = 0  # rows that are being encoded already
+    sizes: Iterator[int] = field(default_factory=window_sizes)
+    size: int = field(init=False)  # of the window that is handed over next
+
+    def __post_init__(self) -> None:
+        self.size = next(self.sizes)
 
     def rows(self) -> Iterator[tuple[ShardEntry, Piece]]:
         """Everything that is encoded, in order."""
@@ -103,11 +112,23 @@ class Shard:
         """The text of each row."""
         return [part(entry.document.text, piece.span) for entry, piece in self.rows()]
 
-    def texts(self) -> list[str] | TokenizedTexts:
-        """What is encoded."""
-        tokens = self.tokens
-        ids = [piece.ids for _, piece in self.rows() if piece.ids is not None]
-        return TokenizedTexts(ids, tokens) if len(ids) == len(tokens) else self.own_texts()
+    def portions(self, *, whole: bool = False) -> Iterator[Portion]:
+        """The rows that can be handed over to be encoded, in windows whose sizes the shard alone decides.
+
+        A window goes when there is more than it holds: the last one goes when the shard is whole, and is never empty.
+        """
+        while not self.kept and self.pieces - self.handed > self.size:
+            yield self._portion(self.size, is_last=False)
+        if whole:
+            yield self._portion(self.pieces - self.handed, is_last=True)
+
+    def _portion(self, size: int, *, is_last: bool) -> Portion:
+        rows = list(itertools.islice(self.rows(), self.handed, self.handed + size))
+        self.handed, self.size = self.handed + size, next(self.sizes)
+        ids = [piece.ids for _, piece in rows if piece.ids is not None]
+        if len(ids) == len(rows):
+            return Portion(self, TokenizedTexts(ids, [piece.tokens for _, piece in rows]), is_last)
+        return Portion(self, [part(entry.document.text, piece.span) for entry, piece in rows], is_last)
 
     def names(self) -> list[tuple[str, bytes]]:
         """The id and content digest of the document of each row."""
@@ -147,6 +168,15 @@ class Shard:
         store.commit(store.writer().write(store.reserve(), rows), self.names())
 
 
+@dataclass(frozen=True)
+class Portion:
+    """Rows of a shard that are encoded together, while the rest of it may still be read; the last ones complete it."""
+
+    shard: Shard
+    texts: list[str] | TokenizedTexts
+    is_last: bool
+
+
 class IndexPlan:
     """Goes through a source once; counts what it leaves out."""
 
@@ -156,7 +186,14 @@ class IndexPlan:
         self.seen = SeenIds()
 
     def shards(self, rows: Iterator[Row]) -> Generator[Shard, None, None]:
-        """Every shard that has to be encoded, in order; the last one may be small. And those whose vectors are kept."""
+        """Every shard, once it is whole."""
+        yield from (portion.shard for portion in self.portions(rows) if portion.is_last)
+
+    def portions(self, rows: Iterator[Row]) -> Generator[Portion, None, None]:
+        """Everything that has to be encoded, in order, a shard after the other; and the shards whose vectors are kept.
+
+        The last shard of each kind may be small.
+        """
         open_shards = {kept: self._shard(kept) for kept in (False, True)}
         settled = self._store.count() > 0  # the first rows of a new index show what its columns hold
         given = dict(self.columns)
@@ -169,17 +206,21 @@ class IndexPlan:
                     widen(self.columns, document.metadata)
                 self.columns.update(given)
                 settled = True
-            for entry in self._new(documents):
-                shard = open_shards[entry.kept]
-                shard.add(entry, self._cutter.max_tokens)
-                if self._full(shard):
-                    shard.columns, shard.position = dict(self.columns), positions[entry.document.place]
-                    yield shard
-                    open_shards[entry.kept] = self._shard(entry.kept)
+            for start in range(0, len(documents), _FEW):
+                for entry in self._new(documents[start : start + _FEW]):
+                    shard = open_shards[entry.kept]
+                    shard.add(entry, self._cutter.max_tokens)
+                    full = self._full(shard)
+                    if full:
+                        shard.columns, shard.position = dict(self.columns), positions[entry.document.place]
+                        open_shards[entry.kept] = self._shard(entry.kept)
+                    yield from shard.portions(whole=full)
             for shard in open_shards.values():
                 shard.columns, shard.position = dict(self.columns), chunk[-1].position
         self._rejects.seen(0, last=True)
-        yield from (shard for shard in open_shards.values() if shard.entries)
+        for shard in open_shards.values():
+            if shard.entries:
+                yield from shard.portions(whole=True)
 
     def _document(self, row: Row) -> Document | None:
         name = None

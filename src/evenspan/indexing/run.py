@@ -22,7 +22,7 @@ from evenspan.encoding import Encoder
 from evenspan.indexing.estimate import IndexEstimate, estimate
 from evenspan.indexing.layout import Layout
 from evenspan.indexing.pieces import Cutter
-from evenspan.indexing.plan import EncodingOptions, IndexPlan, Shard, ShardSize
+from evenspan.indexing.plan import EncodingOptions, IndexPlan, Portion, Shard, ShardSize
 from evenspan.indexing.reading import Rejects, SourceRows
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
 from evenspan.indexing.stores import locate_store, store_kind
@@ -185,8 +185,8 @@ def _fill(
     plan = IndexPlan(rows.rules, store, rejected, cutter, options.shard)
     progress = IndexProgress(rows.size, shown=options.progress)
     with contextlib.closing(plan.seen), contextlib.closing(rejected):
-        with prefetched(plan.shards(rows.rows)) as shards, progress:
-            _encode(shards, encoder, settings, store, progress, options)
+        with progress:
+            _encode(plan, rows, encoder, settings, store, progress, options)
         encoding = time.perf_counter() - progress.began
         invalid = store.delete(plan.seen.invalid())
         if not progress.documents and not progress.updated and not plan.unchanged and not invalid:
@@ -217,7 +217,8 @@ def _prune(store: Store, plan: IndexPlan) -> int:
 
 
 def _encode(
-    shards: Iterator[Shard],
+    plan: IndexPlan,
+    rows: SourceRows,
     encoder: Encoder,
     settings: IndexSettings,
     store: Store,
@@ -227,16 +228,19 @@ def _encode(
     if options.engine == "ray":
         from evenspan.indexing.ray.engine import run_on_ray
 
-        run_on_ray(shards, settings, store, progress, options)
-    else:
-        _run_here(shards, encoder, store, progress, options)
+        with prefetched(plan.shards(rows.rows)) as shards:
+            run_on_ray(shards, settings, store, progress, options)
+        return
+    with prefetched(plan.portions(rows.rows)) as portions:
+        _run_here(portions, encoder, store, progress, options)
 
 
 def _run_here(
-    shards: Iterator[Shard], encoder: Encoder, store: Store, progress: IndexProgress, options: EncodingOptions
+    portions: Iterator[Portion], encoder: Encoder, store: Store, progress: IndexProgress, options: EncodingOptions
 ) -> None:
     """Encode, write and commit every shard, in order: the model computes while the last shard is written."""
-    under_way: deque[Shard] = deque()
+    under_way: deque[Portion] = deque()
+    made: list[NDArray[np.float32]] = []  # of the shard that is being encoded
     saving: deque[tuple[Shard, Future[None]]] = deque()
     turn = threading.Lock()  # on a GPU `texts` goes ahead in a thread of its own
 
@@ -252,16 +256,20 @@ def _run_here(
             progress.committed(shard, encoder.max_tokens)
 
     def texts() -> Iterator[list[str] | TokenizedTexts]:
-        for shard in shards:
-            if shard.kept:
-                save(shard, None)
+        for portion in portions:
+            if portion.shard.kept:
+                save(portion.shard, None)
             else:
-                under_way.append(shard)
-                yield shard.texts()
+                under_way.append(portion)
+                yield portion.texts
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         for vectors in encoder.windows(texts()):
-            save(under_way.popleft(), vectors)
+            portion = under_way.popleft()
+            made.append(vectors)
+            if portion.is_last:
+                save(portion.shard, np.concatenate(made))
+                made.clear()
         settle()
 
 

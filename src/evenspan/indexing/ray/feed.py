@@ -17,14 +17,13 @@ from evenspan.indexing.stores.base import Store
 
 _WAITING = 500_000_000  # bytes on their way at a time
 _DOCUMENT = 1000  # what a document takes in Python besides its text
-NUMBER, TOKENS, SHARD = "_number", "_tokens", "shard"
+NUMBER, SHARD = "_number", "shard"
 
 
 def pack(number: int, shard: Shard) -> bytes:
     """A shard as bytes: a single value, which Ray cannot take apart."""
     table = shard.table(keep_text=True)
     table = table.append_column(NUMBER, pyarrow.array(itertools.repeat(number, len(table)), size=len(table)))
-    table = table.append_column(TOKENS, pyarrow.array(shard.tokens))
     packed = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(packed, table.schema) as stream:
         stream.write_table(table)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pyarrow.ipc
 
 from evenspan.indexing.columns import with_vectors
 from evenspan.indexing.plan import EncodingOptions
-from evenspan.indexing.ray.feed import NUMBER, SHARD, TOKENS
+from evenspan.indexing.ray.feed import NUMBER, SHARD
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
 from evenspan.indexing.stores.base import ShardWriter
+from evenspan.models.windows import in_windows
 
 _TRIES = 5  # of a shard
 
@@ -51,9 +53,8 @@ class ShardEncoder:
         (number,) = block[NUMBER].unique().to_pylist()
         names = block["id"]
         self._count(number, _TRIES, f"with the documents from {names[0].as_py()!r} to {names[-1].as_py()!r}")
-        tokens = block[TOKENS].to_pylist()
-        vectors = self._encoder.encode(block["text"].to_pylist(), tokens=tokens)
-        dropped = [NUMBER, TOKENS] + ([] if self._keep_text else ["text"])
+        vectors = np.concatenate(list(self._encoder.windows(in_windows(block["text"].to_pylist()))))
+        dropped = [NUMBER] + ([] if self._keep_text else ["text"])
         written = self._writer.write(number, with_vectors(block.drop_columns(dropped), vectors, self._kept_as))
         return pyarrow.Table.from_pylist([asdict(written)])
 

@@ -47,8 +47,11 @@ class ParquetWriter(ShardWriter):
         temporary, path = self.folder / f"_{name}.tmp", self.folder / f"{_HIDDEN if self.hidden else ''}{name}"
         described = rows.replace_schema_metadata({"evenspan": json.dumps(self.settings.to_dict())})
         try:
-            options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
-            pyarrow.parquet.write_table(described, temporary, **options)
+            compression = dict.fromkeys(rows.column_names, "zstd") | {
+                "vector.list.element": "none"
+            }  # nothing to gain there
+            options = {"use_dictionary": False, "write_statistics": False}
+            pyarrow.parquet.write_table(described, temporary, compression=compression, **options)
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
             digest, size = _digest(temporary), temporary.stat().st_size
