@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import re
 import sys
@@ -178,6 +179,54 @@ def indexing() -> str:
     return table(["store", *columns], ([names[row["store"]], *(row[column] for column in columns)] for row in rows))
 
 
+def partitions() -> str:
+    """What both partitions change, by length of chunks: HM with its interval, and PSI."""
+    rows = json.loads((RESULTS / "partition.json").read_text("utf-8"))
+    by_kind: dict[tuple[str, int], dict[tuple[float, str], dict[str, Any]]] = {}
+    for row in (row for row in rows if row["strength"] is not None):
+        by_kind.setdefault((row["model"], row["chunks"]), {})[row["strength"], row["partition"]] = row
+
+    def cell(row: dict[str, Any]) -> str:
+        low, high = row["hm_gain_interval"]
+        return f"{row['hm_gain']:+.1f} ({low:+.1f} to {high:+.1f}), {row['psi']:.3f}"
+
+    wanted = list(itertools.product((0.5, 1.0), ("paper", "even")))
+    header = [
+        "model",
+        "chunks",
+        "plain: HM, PSI",
+        *(f"{partition}, λ = {strength:g}" for strength, partition in wanted),
+    ]
+    return table(
+        header,
+        (
+            [
+                model.replace("-", " ", 1) if model.startswith("miniature") else model,
+                f"{size:,}" if size else "whole",
+                f"{settings[0.0, 'paper']['hm']:.1f}, {settings[0.0, 'paper']['psi']:.3f}",
+                *(cell(settings[pair]) for pair in wanted),
+            ]
+            for (model, size), settings in by_kind.items()
+        ),
+        left=2,
+    )
+
+
+def stand_ins() -> str:
+    """How well stand-ins rank settings and methods, and what the setting that they choose is worth."""
+    rows = json.loads((RESULTS / "stand_ins.json").read_text("utf-8"))
+    header = ["model", "data", "stand-ins", "rank correlation of HM: settings", "methods", "real HM: plain"]
+    cells = []
+    for row in rows:
+        for kind, by in row["kinds"].items():
+            correlated = [
+                f"{by['correlation'][f'{name} harmonic_mean']:.2f} ({row[name]})" for name in ("settings", "methods")
+            ]
+            values = (row["plain"], by["real_hm_of_tuned"], by["real_hm_of_highest"], row["best"])
+            cells.append([row["model"], row["data"], kind, *correlated, *(f"{100 * value:.1f}" for value in values)])
+    return table([*header, "`tune`", "highest by stand-ins", "best possible"], cells, left=3)
+
+
 def compared(name: str) -> str:
     """A comparison that `evenspan evaluate` wrote: methods by position, with stars and what a document costs."""
     if not (RESULTS / "tables" / f"{name}.json").exists():
@@ -252,6 +301,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "indexing": indexing,
     "miniatures": miniatures,
     "mean": lambda: miniatures("mean"),
+    "minilm": lambda: compared("minilm"),
+    "partitions": partitions,
+    "stand-ins": stand_ins,
 }
 
 

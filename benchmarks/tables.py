@@ -61,6 +61,18 @@ TABLES = (
         )
         for kind in ("cls", "last")
     ),
+    Table(
+        "newwiki-mean",
+        "docs/mean_pooling.md, What it brings",
+        f"evaluate miniature:mean {_NEWWIKI} --calibration soft --calibration soft,strength=0.75 "
+        "--calibration soft,strength=1.0 --baseline window-average --output {output}",
+    ),
+    Table(
+        "minilm",
+        "docs/mean_pooling.md, MiniLM itself",
+        f"evaluate {{minilm}} {_NEWWIKI} --calibration soft,basket_size=64,partition=even --baseline chunks-max "
+        "--baseline window-average --window 240 --output {output}",
+    ),
     *(
         Table(
             f"audit-{kind}",
@@ -109,6 +121,10 @@ def _make(table: Table, options: argparse.Namespace) -> str:
         settings = dict.fromkeys([*paper_grid(), *ablation_grid()])
         (folder / "grid.txt").write_text("".join(f"{setting}\n" for setting in settings), encoding="utf-8")
     values = {"data": options.data, "model": options.model, "output": folder}
+    if "{minilm}" in table.command:
+        from evenspan.models.miniatures import base_folder
+
+        values["minilm"] = base_folder(None)
     words = [word.format(**values) for word in shlex.split(table.command)]
     command = [sys.executable, *words] if words[0].endswith(".py") else [sys.executable, "-m", "evenspan", *words]
     start = time.perf_counter()

@@ -17,7 +17,8 @@ from evenspan.core.layers import AttentionLayers
 from evenspan.core.verifying import tolerance
 from evenspan.errors import UnsupportedModelError
 
-_CALIBRATION = Calibration(basket_size=2)
+_FEW_TOKENS, _SMALL_BASKETS = 8, 2
+_ON_GPU_TOKENS = 296  # two baskets of the usual size: the kernels that are compiled for them are those of the first batch
 # How models and last layers have fared, by the token that is pooled and the attention that ran.
 _trials: WeakKeyDictionary[nn.Module, dict[tuple[PoolingToken, str], bool]] = WeakKeyDictionary()
 
@@ -41,7 +42,7 @@ def try_out(model: nn.Module, layers: AttentionLayers, pooling: PoolingToken) ->
             return
         try:
             with attached(layers.calibratable):
-                calls = CalibratedCalls(_CALIBRATION, pooling, layers.full, closing_token=True)
+                calls = CalibratedCalls(_calibration(inputs), pooling, layers.full, closing_token=True)
                 calls.run(forward, inputs, **inputs)
         except RuntimeError as error:
             raise UnsupportedModelError(f"{type(model).__name__} cannot be calibrated. {error}") from error
@@ -53,10 +54,9 @@ def last_layer_works(model: nn.Module, layers: AttentionLayers, last_layer: nn.M
     known, trial = _trials.setdefault(last_layer, {}), _trial(model, pooling)
     if model.training or trial in known:
         return known.get(trial, False)
-    forward, number = plain_forward(model), len(layers.modules) - 1
-    calls = CalibratedCalls(_CALIBRATION, pooling, [number])
+    forward, number, inputs = plain_forward(model), len(layers.modules) - 1, _made_up_tokens(model)
+    calls = CalibratedCalls(_calibration(inputs), pooling, [number])
     try:
-        inputs = _made_up_tokens(model)
         with torch.no_grad(), attached({number: layers.modules[number]}, last_layer):
             full, rows = (calls.run(forward, inputs, pooled_only=only, **inputs)[0] for only in (False, True))
     except Exception:
@@ -75,5 +75,12 @@ def _trial(model: Any, pooling: PoolingToken) -> tuple[PoolingToken, str]:
 
 
 def _made_up_tokens(model: Any) -> dict[str, Any]:
-    tokens = torch.arange(1, 9, device=model.device).unsqueeze(0)
+    many = model.device.type == "cuda" and getattr(model.config, "max_position_embeddings", 0) > _ON_GPU_TOKENS
+    tokens = torch.arange(_ON_GPU_TOKENS if many else _FEW_TOKENS, device=model.device)
+    tokens = (tokens % _FEW_TOKENS + 1).unsqueeze(0)
     return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+
+
+def _calibration(inputs: dict[str, Any]) -> Calibration:
+    """One that these tokens are long enough for."""
+    return Calibration() if inputs["input_ids"].shape[1] == _ON_GPU_TOKENS else Calibration(basket_size=_SMALL_BASKETS)
