@@ -13,7 +13,7 @@ cold       `encode_documents` in a fresh process with an empty cache of kernels,
            for these documents and then for some of all lengths
 memory     a million short texts: memory of host and device along the way
 processes  two processes on one GPU
-ray        `evenspan.index` with one worker of Ray, if Ray is there
+ray        `evenspan.index` with one worker of Ray against one process, started up, if Ray is there
 cpu        the first-token miniature on a CPU, against sentence-transformers' own `encode_document`; only if it is named
 
 Everything is measured in one run and written as it goes. `--smoke` takes tiny shapes and a CPU, to see that it runs.
@@ -323,18 +323,26 @@ def memory(run: Run, number: int) -> None:
 
 
 def ray(run: Run, texts: list[str]) -> None:
+    """The steady state: what three times as many documents take longer, so that starting Ray does not count."""
     if find_spec("ray") is None:
         run.note("ray", error="Ray is not installed here")
         return
     with tempfile.TemporaryDirectory() as folder:
         evenspan.calibrate(run.model("24 x 1,024")).save_pretrained(f"{folder}/model")
         source = Path(folder) / "corpus.jsonl"
-        lines = (json.dumps({"id": str(number), "text": text}) for number, text in enumerate(texts))
-        source.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        for engine in ("local", "ray"):
-            more = {"engine": engine, "workers": 1} if engine == "ray" else {"device": run.device}
-            summary = evenspan.index(f"{folder}/model", source, f"parquet:{folder}/{engine}", progress=False, **more)
-            run.note("ray", engine=engine, seconds=summary.seconds, encoding_seconds=summary.encoding_seconds)
+        taken: dict[str, list[float]] = {"local": [], "ray": []}
+        for times in (1, 3):
+            several = (f"{turn} {text}" for turn in range(times) for text in texts)
+            lines = (json.dumps({"id": str(number), "text": text}) for number, text in enumerate(several))
+            source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            for engine, own in taken.items():
+                more = {"engine": engine, "workers": 1} if engine == "ray" else {"device": run.device}
+                store = f"parquet:{folder}/{engine}-{times}"
+                summary = evenspan.index(f"{folder}/model", source, store, progress=False, **more)
+                own.append(summary.seconds)
+                run.note("ray (so far)", engine=engine, documents=summary.total, seconds=summary.seconds)
+        steady = {engine: own[1] - own[0] for engine, own in taken.items()}
+        run.note("ray", documents=2 * len(texts), seconds=steady, times_local=steady["ray"] / steady["local"])
 
 
 def cpu(run: Run, repeats: int = 5) -> None:
