@@ -58,7 +58,7 @@ def test_small_models_have_larger_batches_on_a_gpu() -> None:
             nn.Embedding(1000, width, device="meta"), nn.Linear(width, width, bias=False, device="meta")
         )
 
-    assert [usual_tokens(model(width), GPU) for width in (17_400, 9_000, 3_000)] == [16_384, 32_768, 131_072]
+    assert [usual_tokens(model(width), GPU) for width in (17_400, 9_000, 3_000)] == [32_768, 65_536, 131_072]
     assert usual_tokens(model(3_000), CPU) == BATCH_TOKENS
     small = model(3_000)
     assert budget_for(small, GPU) is not budget_for(small, GPU)

@@ -58,7 +58,9 @@ class IndexOptions:
     table: options.Table = None
     batch_tokens: Annotated[
         int | None,
-        number("Tokens in a batch, at most, padding included; by default 16,384, and on a GPU more for small models."),
+        number(
+            "Tokens in a batch, at most, padding included; by default 16,384, on a GPU 32,768 and more for small models."
+        ),
     ] = None
     engine: Annotated[str, choice("In this process, or on Ray for more GPUs or machines.", "local|ray")] = "local"
     address: Annotated[str | None, option(_ADDRESS, "ADDRESS")] = None

@@ -18,7 +18,9 @@ from evenspan.core.verifying import tolerance
 from evenspan.errors import UnsupportedModelError
 
 _FEW_TOKENS, _SMALL_BASKETS = 8, 2
-_ON_GPU_TOKENS = 296  # two baskets of the usual size: the kernels that are compiled for them are those of the first batch
+_ON_GPU_TOKENS = (
+    296  # two baskets of the usual size: the kernels that are compiled for them are those of the first batch
+)
 # How models and last layers have fared, by the token that is pooled and the attention that ran.
 _trials: WeakKeyDictionary[nn.Module, dict[tuple[PoolingToken, str], bool]] = WeakKeyDictionary()
 

@@ -12,7 +12,8 @@ from torch import nn
 
 BATCH_TOKENS = 16_384
 _MOST_TOKENS = 131_072
-_LARGE_MODEL = 300_000_000  # weights, those of embeddings apart, that a batch of `BATCH_TOKENS` keeps a GPU busy with
+_GPU_BATCH_TOKENS = 32_768  # for the largest models: half would keep a GPU busy, if nothing else ran in Python beside
+_LARGE_MODEL = 300_000_000  # weights, those of embeddings apart
 _GAIN = 1.03  # what a larger batch must bring to be kept
 _FEW_BATCHES = 4  # whose time says nothing
 _logger = logging.getLogger(__name__)
@@ -73,13 +74,13 @@ def budget_for(
 
 
 def usual_tokens(model: nn.Module, device: torch.device) -> int:
-    """Tokens in a batch: on a GPU more for small models, whose layers are done before the next can be launched."""
+    """Tokens in a batch: more on a GPU, and more still for small models, whose layers are done before the next is launched."""
     if device.type != "cuda":
         return BATCH_TOKENS
     inner = (module for module in model.modules() if not isinstance(module, nn.Embedding))
     weights = sum(parameter.numel() for module in inner for parameter in module.parameters(recurse=False))
     times = _LARGE_MODEL // max(weights, 1)
-    return min(_MOST_TOKENS, BATCH_TOKENS << max(0, times.bit_length() - 1))
+    return min(_MOST_TOKENS, _GPU_BATCH_TOKENS << max(0, times.bit_length() - 1))
 
 
 def _has_room() -> bool:
