@@ -13,7 +13,7 @@ cold       `encode_documents` in a fresh process with an empty cache of kernels,
            for these documents and then for some of all lengths
 memory     a million short texts: memory of host and device along the way
 processes  two processes on one GPU
-ray        `evenspan.index` with one worker of Ray against one process, started up, if Ray is there
+ray        `evenspan.index` with one worker of Ray against one process, in the steady state, if Ray is there
 cpu        the first-token miniature on a CPU, against sentence-transformers' own `encode_document`; only if it is named
 
 Everything is measured in one run and written as it goes. `--smoke` takes tiny shapes and a CPU, to see that it runs.
@@ -323,26 +323,42 @@ def memory(run: Run, number: int) -> None:
 
 
 def ray(run: Run, texts: list[str]) -> None:
-    """The steady state: what three times as many documents take longer, so that starting Ray does not count."""
+    """The steady state: from the first shard that is committed to the last, so that starting Ray does not count."""
     if find_spec("ray") is None:
         run.note("ray", error="Ray is not installed here")
         return
+    from evenspan.indexing.plan import ShardSize
+    from evenspan.indexing.summary import IndexProgress
+
+    commits: list[tuple[float, int]] = []
+    count = IndexProgress.committed
+
+    def committed(self: IndexProgress, *shard: Any) -> None:
+        count(self, *shard)
+        commits.append((time.perf_counter(), self.tokens))
+
+    IndexProgress.committed = committed  # type: ignore[method-assign]
+    rates: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         evenspan.calibrate(run.model("24 x 1,024")).save_pretrained(f"{folder}/model")
         source = Path(folder) / "corpus.jsonl"
-        taken: dict[str, list[float]] = {"local": [], "ray": []}
-        for times in (1, 3):
-            several = (f"{turn} {text}" for turn in range(times) for text in texts)
-            lines = (json.dumps({"id": str(number), "text": text}) for number, text in enumerate(several))
-            source.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            for engine, own in taken.items():
-                more = {"engine": engine, "workers": 1} if engine == "ray" else {"device": run.device}
-                store = f"parquet:{folder}/{engine}-{times}"
-                summary = evenspan.index(f"{folder}/model", source, store, progress=False, **more)
-                own.append(summary.seconds)
-                run.note("ray (so far)", engine=engine, documents=summary.total, seconds=summary.seconds)
-        steady = {engine: own[1] - own[0] for engine, own in taken.items()}
-        run.note("ray", documents=2 * len(texts), seconds=steady, times_local=steady["ray"] / steady["local"])
+        several = (f"{turn} {text}" for turn in range(4) for text in texts)
+        lines = (json.dumps({"id": str(number), "text": text}) for number, text in enumerate(several))
+        source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for engine in ("local", "ray"):
+            commits.clear()
+            more = {"engine": engine, "workers": 1} if engine == "ray" else {"device": run.device}
+            shard = ShardSize(documents=len(texts) // 3)
+            summary = evenspan.index(
+                f"{folder}/model", source, f"parquet:{folder}/{engine}", progress=False, shard=shard, **more
+            )
+            (began, before), (ended, after) = commits[0], commits[-1]
+            rates[engine] = (after - before) / (ended - began)
+            run.note(
+                "ray", engine=engine, documents=summary.total, seconds=summary.seconds, steady_tokens_s=rates[engine]
+            )
+    IndexProgress.committed = count  # type: ignore[method-assign]
+    run.note("ray", documents=4 * len(texts), times_local=rates["local"] / rates["ray"])
 
 
 def cpu(run: Run, repeats: int = 5) -> None:
