@@ -18,6 +18,8 @@ from helpers.server import Server, children, commands, serving
 
 import evenspan
 from evenspan import UnsupportedModelError
+from evenspan.cli.messages import is_expected
+from evenspan.errors import ElsewhereError
 from evenspan.serving.child import _sendable
 from evenspan.serving.engine import serving_model
 from evenspan.serving.metrics import Metrics
@@ -107,7 +109,7 @@ def test_a_model_that_cannot_be_loaded(kind, tmp_path) -> None:
     elif kind == "device":
         name, device = "miniature:cls", "cuda:99"
     settings = ServerSettings(name, device=device)
-    with pytest.raises(Exception, match=".") as here:
+    with pytest.raises(Exception, match=r".") as here:
         serving_model(settings)
     process = EncoderProcess(settings, Metrics())
     with pytest.raises(type(here.value)) as there:
@@ -134,9 +136,21 @@ def test_errors_that_cannot_be_sent_as_they_are() -> None:
         assert (type(sent), str(sent)) == (kind, str(error))
 
 
+def test_mistakes_of_the_program_are_told_from_bad_input_across_processes() -> None:
+    for line, expected in (("raise TypeError(name)", True), ("size + name", False)):
+        error = TypeError("a")
+        error.__cause__ = ElsewhereError("a traceback", evenspan.__file__, line)
+        assert is_expected(error) is expected
+
+
 def test_a_server_that_is_stopped_while_its_model_is_loaded(folder) -> None:
     process = EncoderProcess(ServerSettings(folder, device="cpu"), Metrics())
-    starting = threading.Thread(target=lambda: pytest.raises(RuntimeError, process.start))
+
+    def start() -> None:
+        with pytest.raises(RuntimeError, match="stopped while"):
+            process.start()
+
+    starting = threading.Thread(target=start)
     starting.start()
     until(lambda: process._process is not None and process._process.pid)
     process.kill()
@@ -149,4 +163,3 @@ def test_a_server_that_is_stopped_while_its_model_is_loaded(folder) -> None:
 def test_the_process_that_speaks_http_does_without_torch() -> None:
     code = "import sys, evenspan.serving.run; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    assert evenspan.__version__

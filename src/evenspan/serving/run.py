@@ -68,6 +68,7 @@ def _serve(app: Guard, listener: socket.socket, ready: Callable[[str], None]) ->
     )
     server = _Server(config, lambda: ready(f"http://{f'[{host}]' if ':' in host else host}:{port}"))
     app.engine.on_death = lambda _: setattr(server, "should_exit", True)
+    server.should_exit = app.engine.died is not None
     before = signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when everything is done
     try:
         server.run([listener])
