@@ -17,7 +17,6 @@ ROLES: tuple[Role, Role] = ("query", "document")
 Plan = Callable[[Role, Sequence[int]], Iterable[list[int]]]  # the lengths of texts to the places of each batch
 
 _LOOKED_AT = 1024  # texts of a lane that batches are made of, the oldest first
-_QUERIES_IN_A_ROW = 4  # batches of queries while documents wait
 
 
 class QueueFullError(Exception):
@@ -75,17 +74,19 @@ class Work:
 class Batcher:
     """A bounded queue with a lane for queries and one for documents.
 
-    Queries go first, but when documents wait, every fifth batch is theirs. A batch holds texts of similar length, as the
+    Queries go first, but when documents wait, some batches are theirs. A batch holds texts of similar length, as the
     encoder plans them, and always the oldest one of its lane: none waits for ever.
 
     Args:
         plan: cuts lengths into batches.
         most_tokens: that may wait; more are refused, unless nothing waits.
+        queries_in_a_row: batches of queries between two of documents, while documents wait.
         most_jobs: other work that may wait.
     """
 
-    def __init__(self, plan: Plan, most_tokens: int, most_jobs: int = 8) -> None:
+    def __init__(self, plan: Plan, most_tokens: int, queries_in_a_row: int = 4, most_jobs: int = 8) -> None:
         self._plan, self.most_tokens, self._most_jobs = plan, most_tokens, most_jobs
+        self._queries_in_a_row = queries_in_a_row
         self._lanes: dict[Role, OrderedDict[Entry, None]] = {role: OrderedDict() for role in ROLES}
         self._jobs: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
@@ -133,7 +134,7 @@ class Batcher:
 
     def _next_role(self) -> Role | None:
         queries, documents = self._lanes["query"], self._lanes["document"]
-        if queries and not (documents and self._in_a_row >= _QUERIES_IN_A_ROW):
+        if queries and not (documents and self._in_a_row >= self._queries_in_a_row):
             self._in_a_row += 1
             return "query"
         self._in_a_row = 0

@@ -24,6 +24,9 @@ from evenspan.serving.settings import ServerSettings
 # On a CPU larger ones are no faster, and queries wait for them. On a GPU they are twice the usual ones: nearly every batch of
 # documents comes with one of queries, which takes as long to launch, and one batch must compute while both are launched.
 CPU_BATCH_TOKENS = 4096
+# Batches of queries while documents wait. A GPU would be idle while several are launched one after the other; where a batch of
+# documents takes a second, queries must not wait for every second one.
+_QUERIES_IN_A_ROW = {"cpu": 4, "gpu": 1}
 _MOST_AHEAD = 3  # batches that a GPU has at a time
 _SMALL = 4  # a batch of less than this part of the most tokens does not last while another is launched
 _logger = logging.getLogger(__name__)
@@ -61,7 +64,6 @@ class Engine:
 
     def __init__(self, settings: ServerSettings, ran: Callable[[Ran], None]) -> None:
         self.settings, self._ran = settings, ran
-        self.batcher = Batcher(self._plan, settings.queue_tokens)
         self.encoders: dict[Role, StandingEncoder] = {}
         self._failures, self._finished = 0, 0.0
         self._stack = contextlib.ExitStack()
@@ -73,6 +75,8 @@ class Engine:
         self.on_gpu = self.model.device.type == "cuda"
         usual = 2 * usual_tokens(self.model, self.model.device) if self.on_gpu else CPU_BATCH_TOKENS
         self._most = self.settings.batch_tokens or usual
+        in_a_row = _QUERIES_IN_A_ROW["gpu" if self.on_gpu else "cpu"]
+        self.batcher = Batcher(self._plan, self.settings.queue_tokens, in_a_row)
         for role in ROLES:
             encoder = Encoder(self.model, role=role, batch_tokens=self._most, unit=False, check_finite=False)
             standing = StandingEncoder(encoder)
