@@ -43,7 +43,8 @@ def main(pipe: Connection, settings: ServerSettings, surroundings: Surroundings 
         except Exception as error:
             outbox.put(None, _not_loaded(error))
         else:
-            gc.freeze()  # what is there now stays: looking through it again and again would hold up batches
+            gc.collect()  # what loading left behind goes
+            gc.freeze()  # and the rest stays: looking through it again and again would hold up batches
             outbox.put(None, Loaded(engine.calibration))
             inbox.open(Intake(engine, outbox.put))
             try:
