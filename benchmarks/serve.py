@@ -3,7 +3,7 @@
     python benchmarks/serve.py --output benchmarks/results/serve_cpu.json
     python benchmarks/serve.py --shape "24 x 1,024" --processes 4 --output benchmarks/results/serve_h200.json
 
-`evenspan serve` runs as a process of its own. 64 clients send one request after another for a minute: one in four has 1 to 4
+`evenspan serve` runs as processes of its own. 64 clients send one request after another for a minute: one in four has 1 to 4
 queries of 4 to 14 words, the others 1 to 4 documents of about 500 to 900 tokens. Every vector is compared with the one that
 `evenspan.load(...)` makes in process, and each text has its own, so that one that was swapped or lost is found. The encoder
 alone is the project's encoder over all the texts at once, before and after; its time for the texts that were served, over the
@@ -92,7 +92,7 @@ def clients(address: tuple[str, int], pools: dict[str, list[str]], seconds: floa
 
 @contextmanager
 def server(folder: str, *options: str) -> Iterator[tuple[tuple[str, int], int]]:
-    """The address and the process of a server."""
+    """The address and the process of a server, which is the one that speaks HTTP."""
     command = [sys.executable, "-m", "evenspan", "serve", folder, "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -163,7 +163,7 @@ def check(seen: list[Any], vectors: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def served(
-    seen: list[Any], base: dict[str, np.ndarray], pools: dict[str, list[str]], began: float, cpu: float
+    seen: list[Any], base: dict[str, np.ndarray], pools: dict[str, list[str]], began: float, cpu: list[float]
 ) -> dict[str, Any]:
     """Throughput and delays."""
     good = [one for one in seen if one[4] == 200]
@@ -175,7 +175,8 @@ def served(
         "requests": len(good),
         "texts": texts,
         "of_the_encoder_alone": needed / wall,
-        "of_the_encoder_alone_by_cpu_time": needed_cpu / cpu,
+        "of_the_encoder_alone_by_cpu_time": needed_cpu / sum(cpu),
+        "http_process_busy": cpu[0] / wall,
     }
     for role in pools:
         delays = [one[3] - one[2] for one in good if one[0] == role]
@@ -183,15 +184,22 @@ def served(
     return figures
 
 
+def family(process: int) -> list[int]:
+    """A process and those that it started."""
+    started = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [process, *(one for child in started for one in family(int(child)))]
+
+
 def memory(process: int) -> float:
-    """Of the server, in MiB."""
-    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+    """Of the server's processes, in MiB."""
+    pages = sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in family(process))
+    return pages * resource.getpagesize() / 2**20
 
 
-def cpu_seconds(process: int) -> float:
-    """That a process has used so far, in all its threads."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_seconds(process: int) -> list[float]:
+    """That the server's processes have used so far, each in all its threads; the one that speaks HTTP comes first."""
+    fields = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in family(process)]
+    return [(int(own[11]) + int(own[12])) / os.sysconf("SC_CLK_TCK") for own in fields]
 
 
 def malformed(number: int, seed: int = 1) -> Iterator[tuple[str, bytes]]:
@@ -300,7 +308,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         load(address, pools, arguments, min(5, arguments.seconds))
         used = cpu_seconds(process)
         seen, began = load(address, pools, arguments, arguments.seconds)
-        used = cpu_seconds(process) - used
+        used = [after - before for after, before in zip(cpu_seconds(process), used, strict=True)]
         if arguments.malformed:
             results["malformed"] = attack(address, process, arguments.malformed)
     after, _ = alone(model, pools)

@@ -9,6 +9,14 @@ class UnsupportedModelError(ValueError):
     """This model cannot be calibrated; the message says why and what to do instead."""
 
 
+class ElsewhereError(Exception):
+    """The cause of an error that was raised in another process: its traceback there, and the last line of it."""
+
+    def __init__(self, trace: str, file: str, line: str) -> None:
+        super().__init__(f"\n{trace}")
+        self.file, self.line = file, line
+
+
 class MissingExtraError(ImportError):
     """An optional dependency is not installed; the message names the extra and its pip command."""
 

@@ -78,8 +78,15 @@ class Server:
         return b"".join(parts)
 
     def memory(self) -> float:
-        """Of the process, in MiB."""
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+        """Of its processes, in MiB."""
+        pages = [int(Path(f"/proc/{own}/statm").read_text().split()[1]) for own in (self.process.pid, self.encoder)]
+        return sum(pages) * resource.getpagesize() / 2**20
+
+    @property
+    def encoder(self) -> int:
+        """The process that has the model."""
+        (own,) = (child for child in children(self.process.pid) if "spawn_main" in commands(child))
+        return own
 
     def metric(self, line: str, key: str | None = None) -> float:
         """The figure behind a name and its labels; 0 if it is not there."""
@@ -87,9 +94,22 @@ class Server:
         return float(found[1]) if found else 0.0
 
 
+def children(process: int) -> list[int]:
+    """The processes that a process started."""
+    return list(map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()))
+
+
+def commands(process: int) -> str:
+    """The command line of a process; nothing once it is dead."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
 @contextmanager
-def serving(model: str, *options: str, **environment: str) -> Iterator[Server]:
-    """A server for the length of a block; it must end well."""
+def serving(model: str, *options: str, status: int = 0, **environment: str) -> Iterator[Server]:
+    """A server for the length of a block; it must end well, or with this status."""
     command = [sys.executable, "-m", "evenspan", "serve", model, "--device", "cpu", *options]
     command += [] if "--port" in options else ["--port", "0"]
     variables = {name: value for name, value in os.environ.items() if name != "EVENSPAN_API_KEY"} | environment
@@ -108,7 +128,7 @@ def serving(model: str, *options: str, **environment: str) -> Iterator[Server]:
         yield Server(process, address[1].replace("0.0.0.0", "127.0.0.1"), log)
         if process.poll() is None:
             process.terminate()
-        assert process.wait(60) == 0, "".join(log)
+        assert process.wait(60) == status, "".join(log)
     finally:
         process.kill()
         process.wait()

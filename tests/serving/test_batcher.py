@@ -57,11 +57,14 @@ def test_texts_of_several_clients_share_a_batch(batcher, client) -> None:
     assert [len(work.entries) for work in work_off(batcher)] == [4]
 
 
-def test_queries_go_first_and_documents_are_not_forgotten(batcher, client) -> None:
+@pytest.mark.parametrize(("in_a_row", "order"), [(4, "qqqqdqqqdd"), (1, "qdqdqdqqqq")])
+def test_queries_go_first_and_documents_are_not_forgotten(in_a_row, order) -> None:
+    batcher = Batcher(lambda _, lengths: plan_batches(lengths, 100), 1000, in_a_row)
+    client = Client(batcher)
     client.put("document", [90] * 3)
     for _ in range(7):
         client.put("query", [90])
-    assert [work.role[0] for work in work_off(batcher)] == list("qqqqdqqqdd")
+    assert "".join(work.role[0] for work in work_off(batcher)) == order
 
 
 def test_the_oldest_text_is_in_the_next_batch(batcher, client) -> None:

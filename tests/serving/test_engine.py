@@ -1,43 +1,61 @@
-"""The thread with the model: what breaks for one client does not break for others."""
+"""What the encoder process does: what breaks for one client does not break for others."""
 
 from __future__ import annotations
 
-import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers import tiny
 
-from evenspan.serving.engine import Engine, NotFiniteError
-from evenspan.serving.metrics import Metrics
+from evenspan.serving.batcher import ClosedError, Work
+from evenspan.serving.engine import Engine, UnderWay
+from evenspan.serving.intake import Intake
+from evenspan.serving.messages import BrokenError, CountWaiting, Encode, Leave, NotFiniteError, Parts, Ran, Stop
 from evenspan.serving.settings import ServerSettings, access
 
 TEXTS = [tiny.text(words) for words in (20, 30, 40)]
 
 
+class Desk:
+    """An engine with its thread, in this process."""
+
+    def __init__(self, folder: str) -> None:
+        self.answers: list[Future[Any]] = []
+        self.ran: list[Ran] = []
+        self.engine = Engine(ServerSettings(folder, device="cpu"), self.ran.append)
+        self.engine.load()
+        self.intake = Intake(self.engine, lambda number, answer: self.answers[number].set_result(answer))
+        self.thread = threading.Thread(target=self.engine.run)
+
+    def ask(self, *requests: Any) -> list[Any]:
+        """The answers to requests that come at once."""
+        futures = [Future() for _ in requests]
+        self.answers += futures
+        for number, request in enumerate(requests, len(self.answers) - len(requests)):
+            self.intake.ask(number, request)
+        return [future.result(20) for future in futures]
+
+
 @pytest.fixture
-def engine(folder) -> Iterator[Engine]:
-    started = Engine(ServerSettings(folder, device="cpu"), Metrics())
-    started.start()
+def desk(folder) -> Iterator[Desk]:
+    started = Desk(folder)
+    started.thread.start()
     yield started
-    started.stop()
+    started.intake.ask(-1, Stop())
+    started.thread.join(20)
+    assert not started.thread.is_alive()
 
 
-def ask(engine: Engine, *requests: list[str]) -> list[object]:
-    """The vectors of requests that come at once, or their errors."""
-
-    async def one(texts: list[str]) -> object:
-        return await engine.encode("document", await engine.read("document", texts, are_ids=False))
-
-    async def all_of_them() -> list[object]:
-        return await asyncio.gather(*map(one, requests), return_exceptions=True)
-
-    return asyncio.run(all_of_them())
+def documents(texts: list[str]) -> Encode:
+    return Encode("document", texts)
 
 
-def test_a_text_that_breaks_its_batch(engine, model, monkeypatch) -> None:
-    encoder = engine._encoders["document"]
+def test_a_text_that_breaks_its_batch(desk, model, monkeypatch) -> None:
+    encoder = desk.engine.encoders["document"]
     (bad,), launch = encoder.read(TEXTS[:1]), encoder.launch
 
     def breaks(batch):
@@ -47,33 +65,72 @@ def test_a_text_that_breaks_its_batch(engine, model, monkeypatch) -> None:
 
     monkeypatch.setattr(encoder, "launch", breaks)
     for _ in range(3):
-        failed, good = ask(engine, TEXTS, TEXTS[1:])
-        assert isinstance(failed, RuntimeError)
-        np.testing.assert_allclose(good, model.encode_document(TEXTS[1:]), atol=2e-6)
-    assert engine.healthy
+        failed, good = desk.ask(documents(TEXTS), documents(TEXTS[1:]))
+        assert isinstance(failed, BrokenError)
+        assert str(failed) == "RuntimeError"
+        np.testing.assert_allclose(good.vectors, model.encode_document(TEXTS[1:]), atol=2e-6)
     for _ in range(3):
-        ask(engine, TEXTS[:1])
-    assert not engine.healthy, "nothing goes through any more"
-    ask(engine, TEXTS[1:])
-    assert engine.healthy
+        desk.ask(documents(TEXTS[:1]))
+    assert desk.ran[-1].failures == 3, "nothing goes through any more"
+    desk.ask(documents(TEXTS[1:]))
+    assert desk.ran[-1].failures == 0
 
 
-def test_a_vector_that_is_none(engine, monkeypatch) -> None:
-    encoder = engine._encoders["document"]
+def test_a_vector_that_is_none(desk, monkeypatch) -> None:
+    encoder = desk.engine.encoders["document"]
     fetch = encoder.fetch
     monkeypatch.setattr(encoder, "fetch", lambda launched: fetch(launched) * np.float32("nan"))
-    assert isinstance(ask(engine, TEXTS)[0], NotFiniteError)
+    assert isinstance(desk.ask(documents(TEXTS))[0], NotFiniteError)
 
 
-def test_jobs_run_between_batches(engine) -> None:
-    async def both() -> tuple[object, object]:
-        texts = await engine.read("query", TEXTS, are_ids=False)
-        return await asyncio.gather(
-            engine.encode("query", texts), engine.between_batches(lambda model: model.device.type)
-        )
+def test_jobs_run_between_batches(desk) -> None:
+    calibration = desk.engine.calibration
+    encoded, parts = desk.ask(Encode("query", TEXTS), Parts(tiny.text(200), calibration, 4, None))
+    assert (encoded.vectors.shape[0], encoded.vectors.dtype, len(parts["parts"])) == (3, np.float32, 4)
 
-    vectors, device = asyncio.run(both())
-    assert (len(vectors), device) == (3, "cpu")
+
+def test_who_leaves_is_not_answered(folder) -> None:
+    desk = Desk(folder)  # whose thread has not begun
+    desk.answers += [Future(), Future()]
+    desk.intake.ask(0, documents(TEXTS))
+    desk.intake.ask(1, documents(TEXTS[:1]))
+    (before,) = desk.ask(CountWaiting())
+    desk.intake.ask(0, Leave())
+    (behind,) = desk.ask(CountWaiting())
+    assert 0 < behind < before / 3
+    desk.intake.ask(-1, Stop())
+    desk.engine.run()
+    assert not desk.answers[0].done()
+    assert len(desk.answers[1].result(0).vectors) == 1
+    assert isinstance(desk.ask(documents(TEXTS))[0], ClosedError)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "is_done", "expected"),
+    [
+        ([4000], False, False),
+        ([4000], True, True),
+        ([4000, 4000], False, True),  # as much as is needed
+        ([4000, 50], False, False),  # too little to launch another one meanwhile
+        ([4000, 50, 50], False, True),
+        ([50, 50], False, True),  # its answer must not wait for more launches
+    ],
+)
+def test_how_much_a_gpu_is_given(desk, monkeypatch, tokens, is_done, expected) -> None:
+    encoder = desk.engine.encoders["document"]
+    monkeypatch.setattr(desk.engine, "on_gpu", True)
+    monkeypatch.setattr(encoder, "is_done", lambda launched: is_done)
+    assert desk.engine._is_next([UnderWay(Work("document", (), own), None, 0.0) for own in tokens]) is expected
+
+
+def test_vectors_are_right_with_several_batches_under_way(desk, model, monkeypatch) -> None:
+    monkeypatch.setattr(desk.engine, "on_gpu", True)
+    for encoder in desk.engine.encoders.values():
+        monkeypatch.setattr(encoder, "is_done", lambda launched: False)
+    requests = [Encode(role, TEXTS[number % 3 :]) for number in range(20) for role in ("document", "query")]
+    for number, encoded in enumerate(desk.ask(*requests)):
+        encode = model.encode_query if number % 2 else model.encode_document
+        np.testing.assert_allclose(encoded.vectors, encode(TEXTS[number // 2 % 3 :]), atol=2e-6)
 
 
 @pytest.mark.parametrize(

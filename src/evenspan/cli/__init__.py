@@ -2,12 +2,10 @@
 
 import contextlib
 import io
-import logging
 import os
 import sys
 import traceback
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -33,6 +31,7 @@ from evenspan.cli import (
 )  # fmt: skip
 from evenspan.cli.messages import is_expected, message, one_line
 from evenspan.cli.options import expanded
+from evenspan.cli.output import remarks
 from evenspan.cli.parsing import BadOptionError
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # newer releases of typer have a click of their own
@@ -72,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a narrow encoding must not cost the result of long work
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    with _remarks(quiet="--quiet" in given or "-q" in given, debug="--debug" in given):
+    with remarks(quiet="--quiet" in given or "-q" in given, debug="--debug" in given):
         try:
             status = _run(given)
             sys.stdout.flush()
@@ -124,22 +123,3 @@ def _report(error: Exception, given: list[str]) -> int:
         text = one_line(f"unexpected error ({about}); run again with --debug for the traceback")
     print(f"evenspan: {text}", file=sys.stderr)
     return status
-
-
-@contextlib.contextmanager
-def _remarks(*, quiet: bool, debug: bool) -> Iterator[None]:
-    """Warnings in a line each, and the log of evenspan, for as long as a command runs."""
-    logger, handler = logging.getLogger("evenspan"), logging.StreamHandler(sys.stderr)
-    level = logger.level
-    with warnings.catch_warnings():
-        if quiet:
-            warnings.simplefilter("ignore")
-        warnings.showwarning = lambda text, *_: print(f"evenspan: warning: {one_line(str(text))}", file=sys.stderr)
-        if debug:
-            logger.addHandler(handler)
-            logger.setLevel(logging.DEBUG)
-        try:
-            yield
-        finally:
-            logger.removeHandler(handler)
-            logger.setLevel(level)

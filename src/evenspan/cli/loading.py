@@ -2,8 +2,11 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from evenspan.cli.output import remarks
 from evenspan.cli.parsing import BadOptionError
 
 if TYPE_CHECKING:
@@ -39,3 +42,11 @@ def ready(device: str | None = None) -> None:
     silence.disable_progress_bar()
     if not sys.stderr.isatty():
         disable_progress_bars()
+
+
+@contextmanager
+def in_another_process(device: str | None, *, quiet: bool, debug: bool) -> Iterator[None]:
+    """What a command has around it, and `ready`, for the process that it starts."""
+    with remarks(quiet=quiet, debug=debug):
+        ready(device)
+        yield

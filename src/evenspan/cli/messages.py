@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import evenspan
+from evenspan.errors import ElsewhereError
 from evenspan.formatting import tame
 
 _HOME = str(Path(evenspan.__file__).parent)
@@ -37,7 +38,7 @@ def is_expected(error: BaseException) -> bool:
     if isinstance(error, (ImportError, OSError, RuntimeError)):
         return not isinstance(error, (NotImplementedError, RecursionError))
     if _is_ours(error) and isinstance(error, (TypeError, ValueError)):
-        return (traceback.extract_tb(error.__traceback__)[-1].line or "").startswith("raise")
+        return _last_line(error)[1].startswith("raise")
     return isinstance(error, ValueError)
 
 
@@ -68,5 +69,12 @@ def _shortened(text: str) -> str:
 
 def _is_ours(error: BaseException) -> bool:
     """Whether an error arose in evenspan's own code."""
+    return _last_line(error)[0].startswith(_HOME)
+
+
+def _last_line(error: BaseException) -> tuple[str, str]:
+    """Where an error arose, in whichever process: the file and the line."""
+    if isinstance(error.__cause__, ElsewhereError):
+        return error.__cause__.file, error.__cause__.line
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].filename.startswith(_HOME)
+    return (frames[-1].filename, frames[-1].line or "") if frames else ("", "")

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import logging
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -10,6 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from evenspan.cli.messages import one_line
 
 _PACKAGES = ("evenspan", "torch", "transformers", "sentence-transformers")
 
@@ -75,3 +79,22 @@ def made(folder: Path) -> Iterator[None]:
             for place in new:
                 place.rmdir()
         raise
+
+
+@contextmanager
+def remarks(*, quiet: bool, debug: bool) -> Iterator[None]:
+    """Warnings in a line each, and the log of evenspan, for as long as a command runs."""
+    logger, handler = logging.getLogger("evenspan"), logging.StreamHandler(sys.stderr)
+    level = logger.level
+    with warnings.catch_warnings():
+        if quiet:
+            warnings.simplefilter("ignore")
+        warnings.showwarning = lambda text, *_: print(f"evenspan: warning: {one_line(str(text))}", file=sys.stderr)
+        if debug:
+            logger.addHandler(handler)
+            logger.setLevel(logging.DEBUG)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)

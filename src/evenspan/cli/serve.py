@@ -1,12 +1,13 @@
 """`evenspan serve`: a calibrated model behind the API that clients speak."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from evenspan.cli import options, parsing
-from evenspan.cli.loading import ready
+from evenspan.cli.loading import in_another_process
 from evenspan.cli.output import Display
 from evenspan.cli.parsing import BadOptionError, choice, decimal, number, option
 from evenspan.errors import require_extra
@@ -68,7 +69,7 @@ def serve(
     no_auth: Annotated[bool, typer.Option("--no-auth", help=_NO_AUTH)] = False,
     cors_origin: Annotated[list[Any] | None, option(_ORIGIN, "ORIGIN", _origin)] = None,
     limits: Limits,
-    engine: Annotated[str, choice("In this process, or on Ray for more GPUs or machines.", "local|ray")] = "local",
+    engine: Annotated[str, choice("On this machine, or on Ray for more GPUs or machines.", "local|ray")] = "local",
     replicas: Annotated[Any, option(_REPLICAS, "N|MIN-MAX", _replicas)] = None,
     address: Annotated[str | None, option(_ADDRESS, "ADDRESS")] = None,
     display: Display,
@@ -108,8 +109,8 @@ def serve(
 
         run_on_ray(settings, host, port, replicas or (1, 1), address, say)
         return
-    ready(device)
     from evenspan.serving.run import listen, run
 
+    surroundings = partial(in_another_process, device, quiet=display.quiet, debug=display.debug)
     with listen(host, port) as listener:
-        run(settings, listener, say)
+        run(settings, listener, say, surroundings)

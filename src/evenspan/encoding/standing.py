@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,10 +72,10 @@ class StandingEncoder:
             raise ValueError("This model takes no token ids: send texts.")
         return self._features
 
-    def plan(self, lengths: Sequence[int]) -> list[list[int]]:
+    def plan(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """The batches that texts of these lengths would be encoded in, by the encoder's own rule."""
         padded = self._runner is None or self._runner.layouts.padded
-        return list(plan_batches(lengths, self.encoder.batch_tokens, self.encoder.batch_size, padded=padded))
+        return plan_batches(lengths, self.encoder.batch_tokens, self.encoder.batch_size, padded=padded)
 
     def launch(self, batch: Sequence[ReadyText]) -> Launched | Vectors:
         """Begin to encode."""
@@ -83,6 +83,10 @@ class StandingEncoder:
             texts = [str(text.content) for text in batch]
             return self.encoder.encode(texts, tokens=[text.tokens for text in batch])
         return self._runner.launch(self._runner.prepare([text.content for text in batch]))  # type: ignore[misc]
+
+    def is_done(self, launched: Launched | Vectors) -> bool:
+        """Whether `fetch` would not wait."""
+        return isinstance(launched, np.ndarray) or launched.arrived is None or bool(launched.arrived.query())
 
     def fetch(self, launched: Launched | Vectors) -> Vectors:
         """The vectors of a batch, in its order.  # (texts, dimensions)"""

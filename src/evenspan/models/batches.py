@@ -34,7 +34,7 @@ def plan_batches(
     """The places of the texts of each batch, the longest first; padding counts where there is any."""
     batch: list[int] = []
     tokens = 0
-    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         # The first of a batch is the longest, so that is what the others are padded to.
         tokens += lengths[batch[0] if batch and padded else place]
         if batch and (tokens > most_tokens or len(batch) == most_texts):

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 from starlette.responses import Response
 
-Vector = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """The vectors of a request, and what they took."""
-
-    vectors: Sequence[Vector]
-    tokens: int
-    truncated: int
+from evenspan.serving.messages import Encoded, Vectors
 
 
 def json_response(values: Any) -> Response:
@@ -33,8 +22,8 @@ def json_response(values: Any) -> Response:
 def embedding_answer(encoded: Encoded, model: str, encoding: str) -> Response:
     """OpenAI's list of embeddings."""
     data = [
-        {"object": "embedding", "index": index, "embedding": _written(vector, encoding)}
-        for index, vector in enumerate(encoded.vectors)
+        {"object": "embedding", "index": index, "embedding": written}
+        for index, written in enumerate(_written(encoded.vectors, encoding))
     ]
     usage = {"prompt_tokens": encoded.tokens, "total_tokens": encoded.tokens, "truncated": encoded.truncated}
     return json_response({"object": "list", "data": data, "model": model, "usage": usage})
@@ -45,12 +34,14 @@ def cohere_answer(encoded: Encoded, texts: Sequence[Any], encodings: Sequence[st
     meta: dict[str, Any] = {"api_version": {"version": "2"}, "billed_units": {"input_tokens": encoded.tokens}}
     if encoded.truncated:
         meta["warnings"] = [f"{encoded.truncated} of {len(texts)} texts were truncated"]
-    embeddings = {name: [_written(vector, name) for vector in encoded.vectors] for name in dict.fromkeys(encodings)}
+    embeddings = {name: _written(encoded.vectors, name) for name in dict.fromkeys(encodings)}
     answer = {"id": str(uuid.uuid4()), "response_type": "embeddings_by_type", "embeddings": embeddings}
     return json_response({**answer, "texts": texts, "meta": meta})
 
 
-def _written(vector: Vector, encoding: str) -> Vector | str:
+def _written(vectors: Vectors, encoding: str) -> Sequence[Any]:
+    """Vectors as they stand in an answer."""
     if encoding == "base64":
-        return base64.b64encode(vector.astype("<f4", copy=False).tobytes()).decode()
-    return np.ascontiguousarray(vector)
+        little = np.ascontiguousarray(vectors, dtype="<f4")
+        return [binascii.b2a_base64(vector, newline=False).decode("ascii") for vector in little]
+    return list(np.ascontiguousarray(vectors))

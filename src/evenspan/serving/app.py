@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine
-from dataclasses import asdict
+from dataclasses import replace
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -17,14 +17,24 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from evenspan import __version__
-from evenspan.auditing.parts import parts
 from evenspan.calibration import Calibration
 from evenspan.serving import errors
-from evenspan.serving.answers import Encoded, cohere_answer, embedding_answer, json_response
+from evenspan.serving.answers import cohere_answer, embedding_answer, json_response
 from evenspan.serving.batcher import ClosedError, QueueFullError
-from evenspan.serving.engine import Engine, NotFiniteError
+from evenspan.serving.child import Surroundings
 from evenspan.serving.guard import ClientLeftError, Guard
+from evenspan.serving.messages import (
+    Encode,
+    Encoded,
+    NoRoomError,
+    NotFiniteError,
+    Parts,
+    RefusedError,
+    TooLongError,
+    Vectors,
+)
 from evenspan.serving.metrics import CONTENT_TYPE, Metrics
+from evenspan.serving.process import EncoderProcess
 from evenspan.serving.requests import (
     CohereRequest,
     EmbeddingRequest,
@@ -47,9 +57,9 @@ _POLICY = {
 }
 
 
-def create_app(settings: ServerSettings) -> Guard:
-    """The application of one server or replica; its model is loaded when it starts."""
-    engine = Engine(settings, Metrics())
+def create_app(settings: ServerSettings, surroundings: Surroundings = contextlib.nullcontext) -> Guard:
+    """The application of one server or replica; the process with its model is started when it starts."""
+    engine = EncoderProcess(settings, Metrics(), surroundings)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -75,7 +85,7 @@ def create_app(settings: ServerSettings) -> Guard:
     return Guard(app, engine)
 
 
-def _add_embeddings(app: FastAPI, engine: Engine) -> None:
+def _add_embeddings(app: FastAPI, engine: EncoderProcess) -> None:
     settings = engine.settings
 
     @app.post("/v1/embeddings")
@@ -91,7 +101,7 @@ def _add_embeddings(app: FastAPI, engine: Engine) -> None:
         return cohere_answer(encoded, order.texts, body.embedding_types or ["float"])
 
 
-def _add_parts(app: FastAPI, engine: Engine) -> None:
+def _add_parts(app: FastAPI, engine: EncoderProcess) -> None:
     @app.post("/v1/parts")
     async def document_parts(body: PartsRequest, request: Request) -> Response:
         if body.model is not None:
@@ -99,22 +109,14 @@ def _add_parts(app: FastAPI, engine: Engine) -> None:
         try:
             own = engine.calibration or Calibration()
             calibration = own if body.calibration is None else Calibration.parse(body.calibration)
-            of_document = await unless_left(
-                request,
-                _while_open(
-                    engine.between_batches(
-                        lambda model: parts(
-                            model, body.input, calibration, segments=body.segments, question=body.question
-                        )
-                    )
-                ),
-            )
         except (TypeError, ValueError) as error:
             raise errors.ApiError(400, str(error)) from None
-        return json_response({"object": "parts", "calibration": str(calibration), **asdict(of_document)})
+        wanted = Parts(body.input, calibration, body.segments, body.question)
+        of_document = await unless_left(request, _while_open(engine.parts(wanted)))
+        return json_response({"object": "parts", "calibration": str(calibration), **of_document})
 
 
-def _add_information(app: FastAPI, engine: Engine) -> None:
+def _add_information(app: FastAPI, engine: EncoderProcess) -> None:
     settings = engine.settings
     names = [settings.name, f"{settings.name}:query", f"{settings.name}:document"]
 
@@ -134,11 +136,13 @@ def _add_information(app: FastAPI, engine: Engine) -> None:
     @app.get("/health")
     async def health() -> Response:
         if not engine.healthy:
-            raise errors.ApiError(503, "Batches fail.")
+            raise errors.ApiError(503, engine.died or "Batches fail.")
         return json_response({"status": "ok"})
 
     @app.get("/metrics")
     async def figures() -> Response:
+        with contextlib.suppress(ClosedError):
+            engine.metrics.waiting.set(await engine.waiting())
         return Response(engine.metrics.text(), media_type=CONTENT_TYPE)
 
 
@@ -153,48 +157,45 @@ def _add_page(app: FastAPI) -> None:
         app.get("/" if file == "page.html" else f"/{file}", include_in_schema=False, response_model=None)(page)
 
 
-async def encode(engine: Engine, order: Order) -> Encoded:
+async def encode(engine: EncoderProcess, order: Order) -> Encoded:
     """The vectors of a request."""
-    try:
-        ready = await engine.read(order.role, order.texts, are_ids=order.are_ids)
-    except ValueError as error:
-        raise errors.ApiError(400, str(error), param="input") from None
-    truncated = [place for place, text in enumerate(ready) if text.cut]
-    if truncated and order.refuse_long:
-        places = ", ".join(map(str, truncated[:10]))
-        raise errors.ApiError(
-            400,
-            f"{len(truncated)} of {len(ready)} texts are longer than the model reads (numbers {places}), and were not to be "
-            "truncated.",
-            param="input",
-            code="context_length_exceeded",
-        )
-    tokens = sum(text.tokens for text in ready)
-    if tokens > engine.settings.queue_tokens:
-        most = engine.settings.queue_tokens
-        raise errors.ApiError(
-            413, f"The request has {tokens:,} tokens, and {most:,} find room: send fewer texts at once."
-        )
-    vectors = await _while_open(engine.encode(order.role, ready))
-    engine.metrics.truncated.labels(order.role).inc(len(truncated))
-    return Encoded([_cut(vector, order.dimensions) for vector in vectors], tokens, len(truncated))
+    wanted = Encode(order.role, order.texts, order.are_ids, order.refuse_long)
+    encoded = await _while_open(engine.encode(wanted), param="input")
+    engine.metrics.truncated.labels(order.role).inc(encoded.truncated)
+    return replace(encoded, vectors=_cut(encoded.vectors, order.dimensions))
 
 
-def _cut(vector: Any, dimensions: int | None) -> Any:
-    """The first dimensions of a vector; one of length 1 has it afterwards too."""
-    if dimensions is None or dimensions == len(vector):
-        return vector
-    if dimensions > len(vector):
-        raise errors.ApiError(400, f"dimensions must be at most {len(vector)}, not {dimensions}.", param="dimensions")
-    cut = vector[:dimensions]
-    is_unit = abs(float(np.linalg.norm(vector)) - 1) < 1e-3
-    return cut / max(float(np.linalg.norm(cut)), 1e-12) if is_unit else cut
+def _cut(vectors: Vectors, dimensions: int | None) -> Vectors:
+    """The first dimensions of vectors; those of length 1 have it afterwards too."""
+    most = vectors.shape[1]
+    if dimensions is None or dimensions == most:
+        return vectors
+    if dimensions > most:
+        raise errors.ApiError(400, f"dimensions must be at most {most}, not {dimensions}.", param="dimensions")
+    cut = vectors[:, :dimensions]
+    is_unit = np.abs(np.linalg.norm(vectors, axis=1, keepdims=True) - 1) < 1e-3
+    lengths = np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12)
+    return np.where(is_unit, cut / lengths, cut)
 
 
-async def _while_open(work: Coroutine[Any, Any, Result]) -> Result:
-    """What work returns, or what to tell a client if there was no room for it."""
+async def _while_open(work: Coroutine[Any, Any, Result], param: str | None = None) -> Result:
+    """What work returns, or what to tell a client if it was refused."""
     try:
         return await work
+    except RefusedError as error:
+        raise errors.ApiError(400, str(error), param=param) from None
+    except TooLongError as error:
+        raise errors.ApiError(
+            400,
+            f"{error.number} of {error.texts} texts are longer than the model reads (numbers "
+            f"{', '.join(map(str, error.places))}), and were not to be truncated.",
+            param=param,
+            code="context_length_exceeded",
+        ) from None
+    except NoRoomError as error:
+        raise errors.ApiError(
+            413, f"The request has {error.tokens:,} tokens, and {error.most:,} find room: send fewer texts at once."
+        ) from None
     except QueueFullError as error:
         raise errors.busy(error.retry_after, "The queue is full: try again later.") from None
     except ClosedError as error:

@@ -6,24 +6,24 @@ A plain thread-safe class that knows neither HTTP nor models. Requests put ticke
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 Role = Literal["query", "document"]
 ROLES: tuple[Role, Role] = ("query", "document")
-Plan = Callable[[Role, Sequence[int]], list[list[int]]]  # the lengths of texts to the places of each batch
+Plan = Callable[[Role, Sequence[int]], Iterable[list[int]]]  # the lengths of texts to the places of each batch
 
 _LOOKED_AT = 1024  # texts of a lane that batches are made of, the oldest first
-_QUERIES_IN_A_ROW = 4  # batches of queries while documents wait
 
 
 class QueueFullError(Exception):
     """There is no room for a request at present."""
 
     def __init__(self, retry_after: int) -> None:
-        super().__init__(f"The queue is full: try again in {retry_after} seconds.")
+        super().__init__(retry_after)
         self.retry_after = retry_after
 
 
@@ -40,29 +40,25 @@ class Ticket:
     lengths: Sequence[int]
     done: Callable[[list[Any] | None, BaseException | None], None]
     cancelled: bool = False
-    results: list[Any] = field(default_factory=list)
-    missing: int = 0
+    results: list[Any] = field(init=False)
+    missing: int = field(init=False)
+    entries: list[Entry] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.results, self.missing = [None] * len(self.texts), len(self.texts)
+        self.missing = len(self.texts)
+        self.results = [None] * self.missing
+        both = zip(self.texts, self.lengths, strict=True)
+        self.entries = [Entry(self, place, text, tokens) for place, (text, tokens) in enumerate(both)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Entry:
-    """One text of a ticket."""
+    """One text of a ticket: what is to be encoded, and how long it is."""
 
     ticket: Ticket
     place: int
-
-    @property
-    def text(self) -> Any:
-        """What is to be encoded."""
-        return self.ticket.texts[self.place]
-
-    @property
-    def tokens(self) -> int:
-        """How long it is."""
-        return self.ticket.lengths[self.place]
+    text: Any
+    tokens: int
 
 
 @dataclass(frozen=True)
@@ -70,30 +66,28 @@ class Work:
     """A batch of texts, or something else that the thread is asked to do in between."""
 
     role: Role | None
-    entries: tuple[Entry, ...] = ()
+    entries: Sequence[Entry] = ()
+    tokens: int = 0
     job: Callable[[], None] | None = None
-
-    @property
-    def tokens(self) -> int:
-        """Of all texts together."""
-        return sum(entry.tokens for entry in self.entries)
 
 
 class Batcher:
     """A bounded queue with a lane for queries and one for documents.
 
-    Queries go first, but when documents wait, every fifth batch is theirs. A batch holds texts of similar length, as the
+    Queries go first, but when documents wait, some batches are theirs. A batch holds texts of similar length, as the
     encoder plans them, and always the oldest one of its lane: none waits for ever.
 
     Args:
         plan: cuts lengths into batches.
         most_tokens: that may wait; more are refused, unless nothing waits.
+        queries_in_a_row: batches of queries between two of documents, while documents wait.
         most_jobs: other work that may wait.
     """
 
-    def __init__(self, plan: Plan, most_tokens: int, most_jobs: int = 8) -> None:
+    def __init__(self, plan: Plan, most_tokens: int, queries_in_a_row: int = 4, most_jobs: int = 8) -> None:
         self._plan, self.most_tokens, self._most_jobs = plan, most_tokens, most_jobs
-        self._lanes: dict[Role, deque[Entry]] = {role: deque() for role in ROLES}
+        self._queries_in_a_row = queries_in_a_row
+        self._lanes: dict[Role, OrderedDict[Entry, None]] = {role: OrderedDict() for role in ROLES}
         self._jobs: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
         self._in_a_row = 0
@@ -108,7 +102,7 @@ class Batcher:
             self._refuse_if_closed()
             if self.waiting_tokens and self.waiting_tokens + tokens > self.most_tokens:
                 raise QueueFullError(self._seconds_until(tokens))
-            self._lanes[ticket.role].extend(Entry(ticket, place) for place in range(len(ticket.texts)))
+            self._lanes[ticket.role].update(dict.fromkeys(ticket.entries))
             self.waiting_tokens += tokens
             self._changed.notify()
 
@@ -125,10 +119,8 @@ class Batcher:
         """Take out what still waits of a request whose client has left; `done` is not called any more."""
         with self._changed:
             ticket.cancelled = True
-            lane = self._lanes[ticket.role]
-            kept = [entry for entry in lane if entry.ticket is not ticket]
-            self.waiting_tokens -= sum(entry.tokens for entry in lane) - sum(entry.tokens for entry in kept)
-            self._lanes[ticket.role] = deque(kept)
+            self._take_out(ticket.role, [entry for entry in ticket.entries if entry in self._lanes[ticket.role]])
+            ticket.entries.clear()
 
     def take(self, *, wait: bool) -> Work | None:
         """What to do next; None if there is nothing, which with `wait` only happens at the end."""
@@ -138,24 +130,30 @@ class Batcher:
             if self._jobs:
                 return Work(None, job=self._jobs.popleft())
             role = self._next_role()
-            return None if role is None else Work(role, self._batch(role))
+            return None if role is None else self._batch(role)
 
     def _next_role(self) -> Role | None:
         queries, documents = self._lanes["query"], self._lanes["document"]
-        if queries and not (documents and self._in_a_row >= _QUERIES_IN_A_ROW):
+        if queries and not (documents and self._in_a_row >= self._queries_in_a_row):
             self._in_a_row += 1
             return "query"
         self._in_a_row = 0
         return "document" if documents else None
 
-    def _batch(self, role: Role) -> tuple[Entry, ...]:
+    def _batch(self, role: Role) -> Work:
+        seen = list(islice(self._lanes[role], _LOOKED_AT))
+        chosen = next(batch for batch in self._plan(role, [entry.tokens for entry in seen]) if 0 in batch)
+        batch = [seen[place] for place in sorted(chosen)]
+        return Work(role, batch, self._take_out(role, batch))
+
+    def _take_out(self, role: Role, entries: Sequence[Entry]) -> int:
+        """Take texts out of a lane; returns how many tokens they have."""
         lane = self._lanes[role]
-        seen = [lane.popleft() for _ in range(min(len(lane), _LOOKED_AT))]
-        chosen = set(next(batch for batch in self._plan(role, [entry.tokens for entry in seen]) if 0 in batch))
-        lane.extendleft(entry for place, entry in reversed(list(enumerate(seen))) if place not in chosen)
-        batch = tuple(seen[place] for place in sorted(chosen))
-        self.waiting_tokens -= sum(entry.tokens for entry in batch)
-        return batch
+        for entry in entries:
+            del lane[entry]
+        tokens = sum(entry.tokens for entry in entries)
+        self.waiting_tokens -= tokens
+        return tokens
 
     def finished(self, work: Work, results: Sequence[Any], seconds: float) -> None:
         """Hand the results of a batch to their requests."""
@@ -170,6 +168,7 @@ class Batcher:
             ticket.results[entry.place] = result
             ticket.missing -= 1
             if not ticket.missing and not ticket.cancelled:
+                ticket.entries.clear()  # which know their ticket: nothing must wait for the garbage collector
                 ticket.done(ticket.results, None)
 
     def failed(self, ticket: Ticket, error: BaseException) -> None:

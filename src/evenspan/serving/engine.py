@@ -1,18 +1,15 @@
-"""The thread that has the model: takes batches of many clients, encodes them, and hands each client its own vectors."""
+"""The thread that has the model: takes batches of many clients, encodes them, and hands each request its own vectors."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
@@ -20,22 +17,28 @@ from evenspan.encoding import Encoder, ReadyText, StandingEncoder
 from evenspan.models.budget import usual_tokens
 from evenspan.models.calibrating import calibrate, calibration_of, restore
 from evenspan.models.loading import load
-from evenspan.serving.batcher import ROLES, Batcher, Role, Ticket, Work
-from evenspan.serving.metrics import Metrics
+from evenspan.serving.batcher import ROLES, Batcher, Role, Work
+from evenspan.serving.messages import NotFiniteError, Ran
 from evenspan.serving.settings import ServerSettings
 
-Vector = NDArray[np.float32]
-Result = TypeVar("Result")
-# On a CPU larger ones are no faster, and queries wait for them. On a GPU two of the usual ones are one, because the thread that
-# launches them shares the interpreter with those that speak HTTP.
+# On a CPU larger ones are no faster, and queries wait for them. On a GPU they are twice the usual ones: nearly every batch of
+# documents comes with one of queries, which takes as long to launch, and one batch must compute while both are launched.
 CPU_BATCH_TOKENS = 4096
-_SHORT = 4000  # characters that are tokenized at once, rather than in a thread beside
-_FAILURES = 3  # batches in a row that fail: the device is lost
+# Batches of queries while documents wait. A GPU would be idle while several are launched one after the other; where a batch of
+# documents takes a second, queries must not wait for every second one.
+_QUERIES_IN_A_ROW = {"cpu": 4, "gpu": 1}
+_MOST_AHEAD = 3  # batches that a GPU has at a time
+_SMALL = 4  # a batch of less than this part of the most tokens does not last while another is launched
 _logger = logging.getLogger(__name__)
 
 
-class NotFiniteError(RuntimeError):
-    """The model made a vector of a text that is none."""
+@dataclass(frozen=True, eq=False)
+class UnderWay:
+    """A batch that the device has, or the error of handing it over."""
+
+    work: Work
+    launched: Any
+    began: float
 
 
 def serving_model(settings: ServerSettings) -> SentenceTransformer:
@@ -52,119 +55,74 @@ def serving_model(settings: ServerSettings) -> SentenceTransformer:
 
 
 class Engine:
-    """A model, a queue and a thread."""
+    """A model, a queue, and the thread that calls `load` and then `run`.
 
-    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
-        self.settings, self.metrics = settings, metrics
-        self.batcher = Batcher(self._plan, settings.queue_tokens)
-        self._readers = ThreadPoolExecutor(2, "evenspan-tokenizing")
-        self._ready = threading.Event()
-        self._error: BaseException | None = None
+    Args:
+        settings: of the server.
+        ran: is told of every batch.
+    """
+
+    def __init__(self, settings: ServerSettings, ran: Callable[[Ran], None]) -> None:
+        self.settings, self._ran = settings, ran
+        self.encoders: dict[Role, StandingEncoder] = {}
         self._failures, self._finished = 0, 0.0
-        self._encoders: dict[Role, StandingEncoder] = {}
-        self._thread = threading.Thread(target=self._run, name="evenspan-encoding", daemon=True)
-        metrics.waiting.set_function(lambda: self.batcher.waiting_tokens)
+        self._stack = contextlib.ExitStack()
 
-    def start(self) -> None:
-        """Load the model, unless that was done; returns when it can be used."""
-        if self._thread.ident is None:
-            self._thread.start()
-        self._ready.wait()
-        if self._error is not None:
-            raise self._error
-
-    def stop(self) -> None:
-        """Finish what waits, and end."""
-        self.batcher.close()
-        self._thread.join()
-        self._readers.shutdown()
-
-    @property
-    def healthy(self) -> bool:
-        """Whether batches go through."""
-        return self._thread.is_alive() and self._failures < _FAILURES
-
-    async def read(self, role: Role, texts: Sequence[Any], *, are_ids: bool) -> list[ReadyText]:
-        """Tokenize the texts of a request."""
-        encoder = self._encoders[role]
-        read: Callable[[Sequence[Any]], list[ReadyText]] = encoder.read_ids if are_ids else encoder.read
-        if sum(map(len, texts)) < _SHORT:
-            return read(texts)
-        return await asyncio.get_running_loop().run_in_executor(self._readers, read, texts)
-
-    async def encode(self, role: Role, texts: Sequence[ReadyText]) -> list[Vector]:
-        """The vectors of a request; if the task is cancelled, its place in the queue is free again."""
-        future, done = _future()
-        ticket = Ticket(role, texts, [text.tokens for text in texts], done)
-        self.batcher.put(ticket)
-        try:
-            vectors: list[Vector] = await future
-        except asyncio.CancelledError:
-            self.batcher.cancel(ticket)
-            raise
-        return vectors
-
-    async def between_batches(self, job: Callable[[SentenceTransformer], Result]) -> Result:
-        """What a function makes of the model, between two batches."""
-        future, done = _future()
-
-        def run() -> None:
-            if future.cancelled():
-                return
-            try:
-                done(job(self.model), None)
-            except Exception as error:
-                done(None, error)
-
-        self.batcher.put_job(run)
-        result: Result = await future
-        return result
-
-    def _plan(self, role: Role, lengths: Sequence[int]) -> list[list[int]]:
-        return self._encoders[role].plan(lengths)
-
-    def _run(self) -> None:
-        with contextlib.ExitStack() as stack:
-            try:
-                self._open(stack)
-            except BaseException as error:
-                self._error = error
-                return
-            finally:
-                self._ready.set()
-            self._work()
-
-    def _open(self, stack: contextlib.ExitStack) -> None:
+    def load(self) -> None:
+        """Load the model, and see that it encodes."""
         self.model = serving_model(self.settings)
         self.calibration = calibration_of(self.model)
         self.on_gpu = self.model.device.type == "cuda"
         usual = 2 * usual_tokens(self.model, self.model.device) if self.on_gpu else CPU_BATCH_TOKENS
-        tokens = self.settings.batch_tokens or usual
+        self._most = self.settings.batch_tokens or usual
+        in_a_row = _QUERIES_IN_A_ROW["gpu" if self.on_gpu else "cpu"]
+        self.batcher = Batcher(self._plan, self.settings.queue_tokens, in_a_row)
         for role in ROLES:
-            encoder = Encoder(self.model, role=role, batch_tokens=tokens, unit=False, check_finite=False)
+            encoder = Encoder(self.model, role=role, batch_tokens=self._most, unit=False, check_finite=False)
             standing = StandingEncoder(encoder)
-            stack.callback(standing.close)
+            self._stack.callback(standing.close)
             standing.fetch(standing.launch(standing.read(["a few words to begin with"])))
-            self._encoders[role] = standing
+            self.encoders[role] = standing
 
-    def _work(self) -> None:
-        """Encode until the end. On a GPU the next batch is launched before the vectors of one are waited for."""
-        under_way: tuple[Work, Any, float] | None = None
+    def run(self) -> None:
+        """Encode until the queue is closed and empty. On a GPU batches are launched before one is waited for."""
+        under_way: list[UnderWay] = []
         while True:
-            work = self.batcher.take(wait=under_way is None)
-            if work is None and under_way is None:
+            if under_way and self._is_next(under_way):
+                self._finish(under_way.pop(0))
+                continue
+            work = self.batcher.take(wait=not under_way)
+            if work is None and not under_way:
+                self._stack.close()
                 return
-            began, launched = time.perf_counter(), None
-            if work is not None and work.role is not None:
-                launched = self._attempt(self._encoders[work.role].launch, [entry.text for entry in work.entries])
-            if under_way is not None:
-                self._finish(*under_way)
-            under_way = None if work is None or work.role is None else (work, launched, began)
-            if work is not None and work.job is not None:
+            if work is None:
+                self._finish(under_way.pop(0))
+            elif work.job is None:
+                under_way.append(self._launch(work))
+            else:
+                while under_way:
+                    self._finish(under_way.pop(0))
                 work.job()
-            if under_way is not None and not self.on_gpu:
-                self._finish(*under_way)
-                under_way = None
+
+    def _is_next(self, under_way: Sequence[UnderWay]) -> bool:
+        """Whether the oldest batch is to be fetched now; else another one is launched, if any waits."""
+        if not self.on_gpu or self._is_done(under_way[0]):
+            return True
+        if len(under_way) == 1:
+            return False
+        first, second = (one.work.tokens * _SMALL < self._most for one in under_way[:2])
+        # Behind a large batch one of queries is done too soon for the next to be launched meanwhile.
+        return len(under_way) == _MOST_AHEAD or first or not second
+
+    def _is_done(self, one: UnderWay) -> bool:
+        return isinstance(one.launched, Exception) or self._encoder(one.work).is_done(one.launched)
+
+    def _encoder(self, work: Work) -> StandingEncoder:
+        assert work.role is not None  # noqa: S101
+        return self.encoders[work.role]
+
+    def _plan(self, role: Role, lengths: Sequence[int]) -> Iterator[list[int]]:
+        return self.encoders[role].plan(lengths)
 
     def _attempt(self, step: Callable[[Any], Any], argument: Any) -> Any:
         """What a step returns, or its error; texts are kept out of the log."""
@@ -174,48 +132,38 @@ class Engine:
             _logger.warning("A batch failed: %s", type(error).__name__)
             return error
 
-    def _finish(self, work: Work, launched: Any, began: float) -> None:
-        role = work.role
-        assert role is not None  # noqa: S101
-        encoder = self._encoders[role]
-        results = launched if isinstance(launched, Exception) else self._attempt(encoder.fetch, launched)
+    def _launch(self, work: Work) -> UnderWay:
+        began = time.perf_counter()
+        texts = [entry.text for entry in work.entries]
+        return UnderWay(work, self._attempt(self._encoder(work).launch, texts), began)
+
+    def _finish(self, one: UnderWay) -> None:
+        work, encoder = one.work, self._encoder(one.work)
+        assert work.role is not None  # noqa: S101
+        results = one.launched
+        if not isinstance(results, Exception):
+            results = self._attempt(encoder.fetch, results)
         if isinstance(results, Exception):  # one text must not cost others their vectors
-            results = (
-                [results] if len(work.entries) == 1 else [self._alone(encoder, entry.text) for entry in work.entries]
-            )
-        self._failures = self._failures + 1 if all(isinstance(result, Exception) for result in results) else 0
+            few = len(work.entries) == 1
+            results = [results] if few else [self._alone(encoder, entry.text) for entry in work.entries]
+            self._failures = self._failures + 1 if all(isinstance(each, Exception) for each in results) else 0
+        else:
+            self._failures = 0
         now = time.perf_counter()
-        seconds, self._finished = now - max(began, self._finished), now
-        checked = [
-            result if isinstance(result, Exception) or np.isfinite(result).all() else NotFiniteError("not finite")
-            for result in results
-        ]
-        self.metrics.texts.labels(role).inc(len(work.entries))
-        self.metrics.tokens.labels(role).inc(work.tokens)
-        self.metrics.batches.labels(role).observe(work.tokens)
-        self.metrics.busy.inc(seconds)
-        self.batcher.finished(work, checked, seconds)
+        seconds, self._finished = now - max(one.began, self._finished), now
+        self._ran(Ran(work.role, len(work.entries), work.tokens, seconds, self._failures))
+        self.batcher.finished(work, _checked(results), seconds)
 
     def _alone(self, encoder: StandingEncoder, text: ReadyText) -> Any:
         vectors = self._attempt(lambda batch: encoder.fetch(encoder.launch(batch)), [text])
         return vectors if isinstance(vectors, Exception) else vectors[0]
 
 
-def _future() -> tuple[asyncio.Future[Any], Callable[[Any, BaseException | None], None]]:
-    """A future of this event loop, and what settles it from another thread."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-
-    def done(result: Any, error: BaseException | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
-            loop.call_soon_threadsafe(settle, result, error)
-
-    return future, done
+def _checked(results: Any) -> Sequence[Any]:
+    """Vectors or errors, with errors for vectors that are none."""
+    if isinstance(results, np.ndarray) and np.isfinite(results).all():
+        return list(results)
+    return [
+        each if isinstance(each, Exception) or np.isfinite(each).all() else NotFiniteError("not finite")
+        for each in results
+    ]

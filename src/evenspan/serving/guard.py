@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import time
-import traceback
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from evenspan.serving.engine import Engine
 from evenspan.serving.errors import ApiError, busy
+from evenspan.serving.logs import report
+from evenspan.serving.process import EncoderProcess
 from evenspan.serving.settings import digest
 
 OPEN_PATHS = ("/", "/page.css", "/page.js", "/health")
@@ -22,7 +21,6 @@ _LINGER = (
 )
 _CLOSE = {"Connection": "close"}
 _CLIENT_LEFT = 499
-_logger = logging.getLogger(__name__)
 
 
 class ClientLeftError(Exception):
@@ -32,7 +30,7 @@ class ClientLeftError(Exception):
 class Guard:
     """Wraps the application. Whole bodies are read here, within their limits; the application gets them as they are."""
 
-    def __init__(self, app: ASGIApp, engine: Engine) -> None:
+    def __init__(self, app: ASGIApp, engine: EncoderProcess) -> None:
         self.app, self.engine = app, engine
         self.settings, self.metrics = engine.settings, engine.metrics
         self.held = 0  # bytes of bodies
@@ -57,7 +55,7 @@ class Guard:
         except ApiError as error:
             await error.response()(scope, receive, watched)
         except Exception as error:
-            _report(error)
+            report("A request failed", error)
             if status == _CLIENT_LEFT:  # nothing was sent yet
                 await ApiError(500, "Something broke in the server.").response()(scope, receive, watched)
         route = getattr(scope.get("route"), "path", "other")
@@ -159,9 +157,3 @@ class Body:
         body = b"".join(self._parts)
         self._parts.clear()
         return {"type": "http.request", "body": body, "more_body": False}
-
-
-def _report(error: Exception) -> None:
-    """Log where something broke; not its message, which may hold a text."""
-    where = "".join(traceback.format_tb(error.__traceback__)[-4:])
-    _logger.error("A request failed: %s\n%s", type(error).__name__, where.rstrip())

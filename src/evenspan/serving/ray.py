@@ -28,7 +28,7 @@ class Replica:
     async def check_health(self) -> None:
         """Raise if batches fail: Ray then starts another replica."""
         if not self.app.engine.healthy:
-            raise RuntimeError("Batches fail.")
+            raise RuntimeError(self.app.engine.died or "Batches fail.")
 
 
 def deployment(settings: ServerSettings, replicas: tuple[int, int], resources: dict[str, Any]) -> Any:

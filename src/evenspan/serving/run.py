@@ -1,4 +1,4 @@
-"""A server in this process: listens, says so, and finishes what is running when it is told to end."""
+"""A server on this machine: listens, says so, and finishes what is running when it is told to end."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from evenspan.serving.app import create_app
+from evenspan.serving.child import Surroundings
+from evenspan.serving.guard import Guard
 from evenspan.serving.settings import ServerSettings
 
 _MOST_CONNECTIONS = 2048
@@ -26,14 +29,36 @@ def listen(host: str, port: int) -> socket.socket:
         raise OSError(f"Cannot listen at {host}, port {port}: {error}.") from error
 
 
-def run(settings: ServerSettings, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C; `ready` is told the address once requests are answered."""
+def run(
+    settings: ServerSettings,
+    listener: socket.socket,
+    ready: Callable[[str], None],
+    surroundings: Surroundings = nullcontext,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C.
+
+    Args:
+        settings: of the server.
+        listener: where it listens.
+        ready: is told the address once requests are answered.
+        surroundings: see `EncoderProcess`.
+
+    Raises:
+        RuntimeError: when the process that has the model died; whatever watches over the server starts it again.
+    """
+    app = create_app(settings, surroundings)
+    try:
+        app.engine.start()  # here, so that a model that cannot be loaded is an error like any other
+        _serve(app, listener, ready)
+    finally:
+        app.engine.kill()
+
+
+def _serve(app: Guard, listener: socket.socket, ready: Callable[[str], None]) -> None:
     host, port = listener.getsockname()[:2]
-    app = create_app(settings)
-    app.engine.start()  # here, so that a model that cannot be loaded is an error like any other
     config = uvicorn.Config(
         app,
-        http=_protocol(settings.patience),
+        http=_protocol(app.settings.patience),
         ws="none",
         lifespan="on",
         log_level="error",
@@ -42,11 +67,15 @@ def run(settings: ServerSettings, listener: socket.socket, ready: Callable[[str]
         limit_concurrency=_MOST_CONNECTIONS,
     )
     server = _Server(config, lambda: ready(f"http://{f'[{host}]' if ':' in host else host}:{port}"))
+    app.engine.on_death = lambda _: setattr(server, "should_exit", True)
+    server.should_exit = app.engine.died is not None
     before = signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when everything is done
     try:
         server.run([listener])
     finally:
         signal.signal(signal.SIGTERM, before)
+    if app.engine.died is not None:
+        raise RuntimeError(app.engine.died)
     if not server.started:
         raise RuntimeError("The server did not start.")
 

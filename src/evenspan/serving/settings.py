@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from evenspan.calibration import Calibration
 
@@ -49,7 +50,7 @@ class ServerSettings:
     max_held_bytes: int = 256_000_000
     patience: float = 30.0
 
-    @property
+    @cached_property
     def name(self) -> str:
         """What clients call the model: its name on the hub, or that of its folder."""
         return os.path.basename(os.path.abspath(self.model)) if os.path.isdir(self.model) else self.model

@@ -1,0 +1,119 @@
+"""What comes to the encoder process and goes out of it: requests are read, refused or put into the queue, and answered once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from evenspan.auditing.parts import parts
+from evenspan.serving.batcher import ClosedError, QueueFullError, Ticket
+from evenspan.serving.engine import Engine
+from evenspan.serving.logs import report
+from evenspan.serving.messages import (
+    BrokenError,
+    CountWaiting,
+    Encode,
+    Encoded,
+    Leave,
+    NoRoomError,
+    NotFiniteError,
+    Parts,
+    RefusedError,
+    Request,
+    Stop,
+    TooLongError,
+)
+
+_SHORT = 4000  # characters that are tokenized at once, rather than in a thread beside
+_SAID = (QueueFullError, ClosedError, RefusedError, TooLongError, NoRoomError, NotFiniteError)
+
+
+class Intake:
+    """Serves requests by an engine.
+
+    Args:
+        engine: whose model is loaded.
+        answer: is told the number of a request and its answer, from any thread.
+    """
+
+    def __init__(self, engine: Engine, answer: Callable[[int, Any], None]) -> None:
+        self._engine, self._answer = engine, answer
+        self._readers = ThreadPoolExecutor(2, "evenspan-tokenizing")
+        self._open: dict[int, Ticket | None] = {}  # what is not answered; what is not read has no ticket
+        self._taking = threading.Lock()
+
+    def ask(self, number: int, request: Request) -> None:
+        """Take in a request; it is answered later, or at once if it is refused."""
+        match request:
+            case Encode():
+                self._open[number] = None
+                if sum(map(len, request.texts)) < _SHORT:
+                    self._attempt(number, lambda: self._take_in(number, request))
+                else:
+                    self._readers.submit(self._attempt, number, lambda: self._take_in(number, request))
+            case Parts():
+                self._open[number] = None
+                self._attempt(number, lambda: self._engine.batcher.put_job(lambda: self._look(number, request)))
+            case CountWaiting():
+                self._answer(number, self._engine.batcher.waiting_tokens)
+            case Leave():
+                with self._taking:
+                    if ticket := self._open.pop(number, None):
+                        self._engine.batcher.cancel(ticket)
+            case Stop():
+                self._engine.batcher.close()
+
+    def _attempt(self, number: int, step: Callable[[], None]) -> None:
+        """Do something for a request, or answer why not."""
+        try:
+            step()
+        except Exception as error:
+            if not isinstance(error, _SAID):
+                report("A request failed", error)
+            self._settle(number, error)
+
+    def _take_in(self, number: int, request: Encode) -> None:
+        encoder = self._engine.encoders[request.role]
+        try:
+            ready = (encoder.read_ids if request.are_ids else encoder.read)(request.texts)
+        except ValueError as error:
+            raise RefusedError(str(error)) from None
+        cut = [place for place, text in enumerate(ready) if text.cut]
+        if cut and request.refuse_long:
+            raise TooLongError(len(cut), len(ready), cut[:10])
+        lengths = [text.tokens for text in ready]
+        tokens = sum(lengths)
+        if tokens > self._engine.settings.queue_tokens:
+            raise NoRoomError(tokens, self._engine.settings.queue_tokens)
+
+        def done(results: list[Any] | None, error: BaseException | None) -> None:
+            self._settle(number, error if results is None else Encoded(np.stack(results), tokens, len(cut)))
+
+        ticket = Ticket(request.role, ready, lengths, done)
+        with self._taking:
+            if number in self._open:  # the client is still there
+                self._open[number] = ticket
+                self._engine.batcher.put(ticket)
+
+    def _look(self, number: int, request: Parts) -> None:
+        def look() -> None:
+            text, calibration, segments, question = request
+            try:
+                found = parts(self._engine.model, text, calibration, segments=segments, question=question)
+            except (TypeError, ValueError) as error:
+                raise RefusedError(str(error)) from None
+            self._settle(number, asdict(found))
+
+        if number in self._open:
+            self._attempt(number, look)
+
+    def _settle(self, number: int, answer: Any) -> None:
+        """Answer a request, unless its client has left."""
+        if self._open.pop(number, self) is not self:
+            is_unknown = isinstance(answer, BaseException) and not isinstance(answer, _SAID)
+            self._answer(number, BrokenError(type(answer).__name__) if is_unknown else answer)
