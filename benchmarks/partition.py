@@ -81,7 +81,7 @@ def rank(options: argparse.Namespace) -> None:
 
 
 def tables(options: argparse.Namespace) -> None:
-    """Figures of all files of ranks, against the plain model on the same chunks."""
+    """Figures of all files of ranks, against the plain model on the same chunks; other rows of the output stay."""
     benchmarks = {folder.name: load_benchmark(folder) for folder in options.data}
     rows: list[dict[str, Any]] = []
     for path, about, arrays in saved(options.folder):
@@ -92,10 +92,17 @@ def tables(options: argparse.Namespace) -> None:
         for result, compared in zip(found, compare(found).rows, strict=True):
             rows.append(_row(benchmark, about["model"], about["chunks"], result, compared))
         print(path.name, flush=True)
+    before = json.loads(options.output.read_text("utf-8")) if options.output.exists() else []
+    made_now = {_kind(row) for row in rows}
+    rows += [row for row in before if _kind(row) not in made_now]
     rows.sort(key=lambda row: (row["benchmark"] != "newwiki-long-en", row["model"], row["chunks"] or 10**6))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
     options.output.with_suffix(".md").write_text(table(rows) + averages(rows), encoding="utf-8")
+
+
+def _kind(row: dict[str, Any]) -> tuple[str, str, int]:
+    return row["benchmark"], row["model"], row["chunks"]
 
 
 def _row(benchmark: Benchmark, model: str, size: int, result: EvaluationResult, compared: Any) -> dict[str, Any]:
@@ -131,9 +138,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         "| benchmark | model | chunks | plain HM, PSI | λ | the paper's | even |",
         "|---|---|---:|---|---:|---|---|",
     ]
-    kinds = dict.fromkeys((row["benchmark"], row["model"], row["chunks"]) for row in rows)
-    for benchmark, model, size in kinds:
-        here = [row for row in rows if (row["benchmark"], row["model"], row["chunks"]) == (benchmark, model, size)]
+    for benchmark, model, size in dict.fromkeys(map(_kind, rows)):
+        here = [row for row in rows if _kind(row) == (benchmark, model, size)]
         plain = here[0]
         for strength in STRENGTHS:
             cells = []

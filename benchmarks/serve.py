@@ -114,19 +114,16 @@ def server(folder: str, *options: str) -> Iterator[tuple[tuple[str, int], int]]:
 def alone(model: Any, pools: dict[str, list[str]]) -> tuple[dict[str, tuple[float, float]], dict[str, np.ndarray]]:
     """Seconds, by the clock and of the CPU, and vectors of the encoder alone."""
     from evenspan.encoding import Encoder
-    from evenspan.serving.engine import CPU_BATCH_TOKENS
 
     seconds, vectors = {}, {}
-    on_gpu = model.device.type == "cuda"
     for role, texts in pools.items():
         taken = []
-        for tokens in (None,) if on_gpu else (None, CPU_BATCH_TOKENS):  # the faster one counts
-            encoder = Encoder(model, role=role, unit=False, batch_tokens=tokens, grows=True)  # type: ignore[arg-type]
-            encoder.encode(texts[: len(texts) // 4])
-            for _ in range(2):
-                began, of_cpu = time.perf_counter(), time.process_time()
-                vectors[role] = encoder.encode(texts)
-                taken.append((time.perf_counter() - began, time.process_time() - of_cpu))
+        encoder = Encoder(model, role=role, unit=False, grows=True)  # type: ignore[arg-type]
+        encoder.encode(texts[: len(texts) // 4])
+        for _ in range(2):
+            began, of_cpu = time.perf_counter(), time.process_time()
+            vectors[role] = encoder.encode(texts)
+            taken.append((time.perf_counter() - began, time.process_time() - of_cpu))
         seconds[role] = min(own[0] for own in taken), min(own[1] for own in taken)
     return seconds, vectors
 

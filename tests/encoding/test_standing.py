@@ -30,7 +30,7 @@ def test_batches_one_by_one(model, role) -> None:
         vectors = standing.fetch(standing.launch([ready[place] for place in batch]))
         np.testing.assert_allclose(vectors, expected[batch], atol=2e-6)
     assert [text.cut for text in standing.read([*TEXTS, tiny.text(3000)])] == [False] * 4 + [True]
-    assert standing.plan([text.tokens for text in ready]) == [[1, 3, 2, 0]]
+    assert list(standing.plan([text.tokens for text in ready])) == [[1, 3, 2, 0]]
     standing.close()
 
 

@@ -28,19 +28,19 @@ def windows(own: TokenBudget, rates: dict[int, float]) -> list[int]:
 
 def test_it_grows_while_that_is_faster() -> None:
     rates = {16_384: 100.0, 32_768: 150.0, 65_536: 151.0, 131_072: 999.0}
-    assert windows(TokenBudget(grows=True), rates) == [16_384, 32_768, 65_536] + [32_768] * 5
+    assert windows(TokenBudget(16_384, grows=True), rates) == [16_384, 32_768, 65_536] + [32_768] * 5
     always = dict(zip(rates, (1.0, 2.0, 3.0, 4.0), strict=True))
-    assert windows(TokenBudget(grows=True), always) == [16_384, 32_768, 65_536] + [131_072] * 5
-    assert windows(TokenBudget(), rates) == [16_384] * 8
+    assert windows(TokenBudget(16_384, grows=True), always) == [16_384, 32_768, 65_536] + [131_072] * 5
+    assert windows(TokenBudget(16_384), rates) == [16_384] * 8
 
 
 def test_windows_that_say_nothing_are_not_listened_to(monkeypatch) -> None:
     own = TokenBudget(grows=True)
-    own.learn(8_192, [8_192] * 5, 1.0)  # made for another budget
-    own.learn(own.tokens, [16_384] * 3, 1.0)  # too few batches
+    own.learn(own.tokens * 2, [8_192] * 5, 1.0)  # made for another budget
+    own.learn(own.tokens, [4096] * 3, 1.0)  # too few batches
     assert own.tokens == BATCH_TOKENS
     monkeypatch.setattr(budget, "_has_room", lambda: False)
-    own.learn(own.tokens, [16_384] * 5, 1.0)
+    own.learn(own.tokens, [4096] * 5, 1.0)
     assert (own.tokens, own.grows) == (BATCH_TOKENS, False)
 
 

@@ -59,7 +59,7 @@ class IndexOptions:
     batch_tokens: Annotated[
         int | None,
         number(
-            "Tokens in a batch, at most, padding included; by default 16,384, on a GPU 32,768 and more for small models."
+            "Tokens in a batch, at most, padding included; by default 4,096, on a GPU 32,768 and more for small models."
         ),
     ] = None
     engine: Annotated[str, choice("In this process, or on Ray for more GPUs or machines.", "local|ray")] = "local"

@@ -69,7 +69,7 @@ def encode_documents(
         texts: documents.
         prompt: in front of them; None for the model's own.
         normalize_embeddings: whether vectors get length 1.
-        batch_tokens: most tokens in a batch; by default 16,384, on a GPU more as far as it helps. Less when memory runs out.
+        batch_tokens: most tokens in a batch; by default 4,096, on a GPU more as far as it helps. Less when memory runs out.
         devices: such as `["cuda:0", "cuda:1"]`: a process for each, with a copy of the model. One that dies is logged as an
             error, and the others do its work. Scripts need `if __name__ == "__main__":` then.
         on_truncate: what to do about documents that are longer than what the model reads: `"warn"` once, saying how many there

@@ -38,7 +38,7 @@ class Encoder:
         role: `"document"` or `"query"`: which of the model's two ways to encode.
         prompt: in front of texts; None for the model's own.
         batch_tokens: most tokens in a batch, padding included; less from then on when memory has run out. By default
-            16,384, on a GPU 32,768 and more for small models.
+            4,096, on a GPU 32,768 and more for small models.
         batch_size: most texts in a batch, whatever their length; on a GPU the usual 32 are no limit.
         unit: whether vectors get length 1; by default where the model compares by cosine.
         check_finite: refuse vectors with NaN or infinity; False where the caller does, and can name the texts.

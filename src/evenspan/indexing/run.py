@@ -62,7 +62,7 @@ def index(
         metadata: the other fields to keep, such as `["lang", "year:int"]`; by default all.
         source_format: jsonl, csv, tsv, parquet or text, where the name does not say.
         max_chars: longer texts are skipped.
-        batch_tokens: tokens in a batch, padding included; by default 16,384, on a GPU 32,768 and more for small models.
+        batch_tokens: tokens in a batch, padding included; by default 4,096, on a GPU 32,768 and more for small models.
         document_prompt: in place of the model's own.
         query_prompt: in place of the model's own.
         keep_text: whether the store holds the texts.

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-BATCH_TOKENS = 16_384
+BATCH_TOKENS = 4096  # a CPU's caches like small batches, and whoever else uses it likes them more still
 _MOST_TOKENS = 131_072
 _GPU_BATCH_TOKENS = 32_768  # for the largest models: half would keep a GPU busy, if nothing else ran in Python beside
 _LARGE_MODEL = 300_000_000  # weights, those of embeddings apart

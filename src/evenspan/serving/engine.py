@@ -21,7 +21,6 @@ from evenspan.serving.batcher import ROLES, Batcher, Role, Work
 from evenspan.serving.messages import NotFiniteError, Ran
 from evenspan.serving.settings import ServerSettings
 
-CPU_BATCH_TOKENS = 4096  # larger ones are no faster, and queries wait for them
 # Batches of queries while documents wait. A GPU would be idle while several are launched one after the other; where a batch of
 # documents takes a second, queries must not wait for every second one.
 _QUERIES_IN_A_ROW = {"cpu": 4, "gpu": 1}
@@ -71,8 +70,7 @@ class Engine:
         self.model = serving_model(self.settings)
         self.calibration = calibration_of(self.model)
         self.on_gpu = self.model.device.type == "cuda"
-        usual = usual_tokens(self.model, self.model.device) if self.on_gpu else CPU_BATCH_TOKENS
-        self._most = self.settings.batch_tokens or usual
+        self._most = self.settings.batch_tokens or usual_tokens(self.model, self.model.device)
         in_a_row = _QUERIES_IN_A_ROW["gpu" if self.on_gpu else "cpu"]
         self.batcher = Batcher(self._plan, self.settings.queue_tokens, in_a_row)
         for role in ROLES:

@@ -27,7 +27,7 @@ class ServerSettings:
         key_digest: of the key that clients must send; None for none.
         any_host: whether requests may name any host; else only this machine, so that no page of another site gets in.
         cors_origins: of pages elsewhere that may use the server.
-        batch_tokens: in a batch; by default 4,096 on a CPU, and what `encode_documents` begins with on a GPU.
+        batch_tokens: in a batch; by default what `encode_documents` begins with.
         queue_tokens: that may wait.
         max_texts: in a request.
         max_bytes: in the body of a request.
