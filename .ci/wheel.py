@@ -36,7 +36,8 @@ COMMANDS = {
         "evenspan evaluate model --benchmark my-data --baseline bm25 --baseline segment-average --segment-embedder self",
         "evenspan tune model --texts corpus.jsonl",
     ],
-    "serve": ["evenspan serve --help", "python -c 'import fastapi, uvicorn, evenspan.serving'"],
+    "serve": ["python ask.py", "refused serve-ray: evenspan serve model --engine ray"],
+    "serve-ray": ["python ask.py --engine ray"],
     "report": [
         "evenspan audit model --texts corpus.jsonl --output audit",
         "evenspan sweep model --benchmark my-data --grid even --output sweep",
@@ -46,7 +47,31 @@ COMMANDS = {
     "mteb": ["python -c 'from evenspan.integrations.mteb import CalibratedEncoder'"],
     "index": ["evenspan index model corpus.jsonl index", "evenspan search index 'w1 w2'"],
     "ray": ["evenspan index model corpus.jsonl parquet:index --engine ray --workers 1"],
+    "docs": ["python -c 'import furo, myst_parser, sphinx'"],
 }
+# Start a server, ask it for a vector, and end it.
+ASK = """
+import json, re, subprocess, sys, urllib.request
+
+command = [sys.executable, "-m", "evenspan", "serve", "model", "--port", "0", *sys.argv[1:]]
+server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+said = []
+try:
+    for line in server.stdout:
+        said.append(line)
+        if where := re.search(r"Serving model at (http://\\S+)", line):
+            break
+    else:
+        sys.exit("".join(said))
+    body = json.dumps({"model": "model", "input": "w1 w2 w3", "input_type": "document"}).encode()
+    request = urllib.request.Request(f"{where[1]}/v1/embeddings", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=300) as answer:
+        (row,) = json.load(answer)["data"]
+    sys.exit(0 if any(row["embedding"]) else "The vector is empty.")
+finally:
+    server.terminate()
+    server.communicate(timeout=60)
+"""
 
 
 def main() -> None:
@@ -90,6 +115,7 @@ def make_material(folder: Path) -> None:
 
     copies.directory(folder / "my-data")
     tiny.sentence_transformer("xlm-roberta-cls", folder / "base").save_pretrained(str(folder / "model"))
+    (folder / "ask.py").write_text(ASK, encoding="utf-8")
     indexes.write_jsonl(folder / "corpus.jsonl", [{"id": f"d{n}", "text": tiny.text(200, seed=n)} for n in range(20)])
 
 

@@ -153,6 +153,16 @@ def stream() -> str:
     return table(header, rows)
 
 
+def stream_cpu() -> str:
+    """Texts to vectors on a CPU, in multiples of sentence-transformers' own way."""
+    found = json.loads((RESULTS / "encode_stream_cpu.json").read_text("utf-8"))
+    (machine,), (row,) = found["machine"], found["cpu"]
+    header = ["`encode_documents`, plain", "calibrated", "a calibrated model's own `encode_document`"]
+    cells = [times(row[name]) for name in ("plain", "calibrated", "own_encode_document_calibrated")]
+    name = f"{machine['cores']} CPU cores, first-token miniature, {row['documents']} documents"
+    return table(["sentence-transformers' `encode_document`: × 1", *header], [[name, *cells]])
+
+
 def sweeping() -> str:
     machines = {"sweep_cpu.md": "2 CPU cores, float32", "sweep_h200.md": "NVIDIA H200, float16"}
     rows = [(machine, row) for name, machine in machines.items() for row in markdown_rows(name)]
@@ -296,6 +306,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "encoding": encoding,
     "every-row": every_row,
     "stream": stream,
+    "stream-cpu": stream_cpu,
     "sweeping": sweeping,
     "auditing": auditing,
     "indexing": indexing,

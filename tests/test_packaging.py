@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -58,6 +59,11 @@ def test_imports_are_declared() -> None:
 def test_everything_declared_has_a_floor() -> None:
     for requirement in [*PROJECT["dependencies"], *(line for lines in EXTRAS.values() for line in lines)]:
         assert re.search(r">=|==|^evenspan\[", requirement), requirement
+
+
+def test_every_extra_is_installed_from_the_wheel() -> None:
+    checked = runpy.run_path(str(ROOT / ".ci" / "wheel.py"))["COMMANDS"]
+    assert {*checked} == {"base", *EXTRAS} - {"dev"}
 
 
 def test_versions_agree() -> None:
