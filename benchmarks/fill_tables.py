@@ -248,7 +248,7 @@ def compared(name: str) -> str:
         value, star = row["figures"].get(column), "*" * row["differences"].get(column, {}).get("significant", False)
         return "–" if value is None else f"{value:.3f}{star}" if "PSI" in column else f"{100 * value:.1f}{star}"
 
-    header = ["method", *POSITIONS, "all", "HM", "PSI", "PSI floor", "vectors per document"]
+    header = ["method", *POSITIONS, "all", "HM", "PSI", "PSI floor", "vectors per document", "bytes"]
     return table(
         header,
         (
@@ -256,10 +256,36 @@ def compared(name: str) -> str:
                 row["method"].replace(",layers=half", ""),
                 *(cell(row, column) for column in columns),
                 f"{row['vectors_per_document']:.1f}",
+                f"{row['bytes_per_document']:,.0f}",
             ]
             for row in rows
         ),
     )
+
+
+AUDITED = {
+    "cls": "miniature, first token",
+    "last": "miniature, last token",
+    "mean": "miniature, mean",
+    "shuffled": "first token, words shuffled",
+    "minilm": "all-MiniLM-L6-v2, mean",
+}
+
+
+def audited() -> str:
+    """How much each position shows in the vectors of several models, plain and calibrated."""
+    rows = []
+    for name, model in AUDITED.items():
+        found = result(f"audit-{name}")["audit"]
+        for lead, view in ((model, found["plain"]), ("– calibrated", found["calibrated"])):
+            seen = view["representation"]
+            low, high = seen["slope"]["interval"]
+            slope = f"{seen['slope']['value']:+.3f} ({low:+.3f} to {high:+.3f})".replace("-", "−")
+            relative = f"{seen['relative_slope']['value']:.1f}".replace("-", "−")
+            verdict = " ".join(filter(None, (seen["degree"], seen["bias"])))
+            rows.append([lead, *(f"{place['value']:.3f}" for place in seen["positions"]), slope, relative, verdict])
+    header = ["model", "position 1", "2", "3", "4", "5", "slope (95 %)", "relative", "verdict"]
+    return table(header, rows)
 
 
 def kind_of_method(row: dict[str, Any]) -> tuple[int, str]:
@@ -301,6 +327,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "demo": demo,
     "drcd": lambda: compared("drcd"),
     "chunks": lambda: compared("chunks-cls"),
+    "chunks-last": lambda: compared("chunks-last"),
     "paper": paper,
     "summary": summary,
     "encoding": encoding,
@@ -308,6 +335,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "stream": stream,
     "stream-cpu": stream_cpu,
     "sweeping": sweeping,
+    "audited": audited,
     "auditing": auditing,
     "indexing": indexing,
     "miniatures": miniatures,

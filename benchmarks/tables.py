@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import shlex
 import subprocess
 import sys
@@ -28,6 +29,7 @@ _DRCD = (
     f"--calibration soft,strength=1.0,basket_size=64 --baseline segment-average --baseline window-average {_CHUNKS}"
 )
 _NEWWIKI = "--benchmark {data}/newwiki-long-en"
+_ARTICLES = "{data}/newwiki-long-en/corpus.jsonl"
 _SCRIPTS = ("index", "index_faults", "overhead", "scoring", "coverage", "audit", "sweep")
 
 
@@ -75,11 +77,17 @@ TABLES = (
     ),
     *(
         Table(
-            f"audit-{kind}",
+            f"audit-{name}",
             "docs/audit.md, What it found",
-            f"audit miniature:{kind} --texts {{data}}/newwiki-long-en/corpus.jsonl --intact --output {{output}}",
+            f"audit {model} --texts {texts} --intact --output {{output}}",
         )
-        for kind in ("cls", "last")
+        for name, model, texts in (
+            ("cls", "miniature:cls", _ARTICLES),
+            ("last", "miniature:last", _ARTICLES),
+            ("mean", "miniature:mean", _ARTICLES),
+            ("shuffled", "miniature:cls", "{shuffled}"),
+            ("minilm", "{minilm}", _ARTICLES),
+        )
     ),
     *(Table(f"benchmark-{name}", f"benchmarks/results, {name}", f"benchmarks/{name}.py") for name in _SCRIPTS),
     Table("benchmark-encode_gpu", "README, What it costs", "benchmarks/encode_gpu.py", gpu=True),
@@ -120,11 +128,14 @@ def _make(table: Table, options: argparse.Namespace) -> str:
 
         settings = dict.fromkeys([*paper_grid(), *ablation_grid()])
         (folder / "grid.txt").write_text("".join(f"{setting}\n" for setting in settings), encoding="utf-8")
-    values = {"data": options.data, "model": options.model, "output": folder}
+    values: dict[str, Path] = {"data": options.data, "model": options.model, "output": folder}
     if "{minilm}" in table.command:
         from evenspan.models.miniatures import base_folder
 
         values["minilm"] = base_folder(None)
+    if "{shuffled}" in table.command:
+        values["shuffled"] = folder / "shuffled.jsonl"
+        values["shuffled"].write_text(_shuffled(options.data / "newwiki-long-en" / "corpus.jsonl"), encoding="utf-8")
     words = [word.format(**values) for word in shlex.split(table.command)]
     command = [sys.executable, *words] if words[0].endswith(".py") else [sys.executable, "-m", "evenspan", *words]
     start = time.perf_counter()
@@ -139,6 +150,16 @@ def _make(table: Table, options: argparse.Namespace) -> str:
     return (
         f"{'made' if code == 0 else f'failed with {code}, see {folder}/log.txt'}, {time.perf_counter() - start:.0f} s"
     )
+
+
+def _shuffled(source: Path) -> str:
+    """The same documents with their words in random order: what is found in them is position, not content."""
+    rng = random.Random(5)
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        words = row["text"].split()
+        row["text"] = " ".join(rng.sample(words, len(words)))
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def _figures(folder: Path) -> dict[str, Any]:
