@@ -67,7 +67,7 @@ def weights_digest(model: SentenceTransformer, dtype: torch.dtype | None = None)
     for name, stored in sorted(model.state_dict().items()):
         tensor = stored.to(dtype) if dtype is not None and stored.is_floating_point() else stored
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
 
 
