@@ -119,21 +119,19 @@ def encoding() -> str:
 
 
 def every_row() -> str:
-    rows = [row for row in json.loads((RESULTS / "every_row_h200.json").read_text("utf-8")) if row["what"] == "model"]
-    ratio = {(tuple(row["batch"]), row["setting"]): row["ratio"] for row in rows}
+    """What mean-pooled models cost when calibrated, over plain passes: on a GPU, and on a CPU."""
+    machines = {
+        "every_row_h200.json": ("model", "NVIDIA H200, float16, 24 layers × 1,024"),
+        "every_row_cpu.json": ("cpu", "2 CPU cores, float32, 6 layers × 384"),
+    }
     settings = [str(Calibration()), str(Calibration(partition="even"))]
-    batches = dict.fromkeys(tuple(row["batch"]) for row in rows)
-    return table(
-        ["NVIDIA H200, float16, 24 layers × 1,024", "baskets of 128", "even"],
-        (
-            [
-                f"{a:,} × {b:,}",
-                *(times(ratio[batch, setting]) if (batch, setting) in ratio else "–" for setting in settings),
-            ]
-            for batch in batches
-            for a, b in [batch]
-        ),
-    )
+    cells = []
+    for name, (what, machine) in machines.items():
+        rows = [row for row in json.loads((RESULTS / name).read_text("utf-8")) if row["what"] == what]
+        ratio = {(tuple(row["batch"]), row["setting"]): times(row["ratio"]) for row in rows}
+        for a, b in dict.fromkeys(tuple(row["batch"]) for row in rows):
+            cells.append([machine, f"{a:,} × {b:,}", *(ratio.get(((a, b), setting), "–") for setting in settings)])
+    return table(["machine and model", "texts × tokens", "baskets of 128", "even"], cells, left=2)
 
 
 def stream() -> str:
