@@ -3,15 +3,13 @@
     python benchmarks/fill_tables.py            # write the tables
     python benchmarks/fill_tables.py --check    # say which of them are not what their result files say; a test does this
 
-A table lies between `<!-- table: NAME -->` and `<!-- end -->`. Its figures come from `benchmarks/results`, from the CSV files
-of `docs/sweeps`, or from the paper's tables in the package: nothing is typed by hand. `benchmarks/tables.py` makes the result
-files.
+A table lies between `<!-- table: NAME -->` and `<!-- end -->`. Its figures come from `benchmarks/results`, or from the paper's
+tables in the package: nothing is typed by hand. `benchmarks/tables.py` makes the result files.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import json
 import re
@@ -286,6 +284,31 @@ def audited() -> str:
     return table(header, rows)
 
 
+def pairs() -> str:
+    """What a change of one thing in a setting changes for both miniatures, with intervals over documents."""
+    found = {kind: result(f"newwiki-{kind}")["pairs"] for kind in ("cls", "last")}
+
+    def cells(pair: dict[str, Any]) -> list[str]:
+        by = pair["differences"]
+        return [
+            f"{scale * by[figure]['value']:+.{digits}f} ({scale * by[figure]['interval'][0]:+.{digits}f} to "
+            f"{scale * by[figure]['interval'][1]:+.{digits}f})".replace("-", "−")
+            for figure, scale, digits in (("HM", 100, 1), ("PSI", 1, 3))
+        ]
+
+    rows = []
+    for pair in zip(*found.values(), strict=True):
+        base, other = (Calibration.parse(pair[0][end]) for end in ("from", "to"))
+        before, after, named = next(
+            (getattr(base, name), getattr(other, name), named)
+            for name, named in {"variant": "", "strength": "λ ", "layers": "layers ", "basket_size": "baskets "}.items()
+            if getattr(base, name) != getattr(other, name)
+        )
+        change = f"{named}{before} → {after}"
+        rows.append([f"{base.strength:g}", change, *(cell for each in pair for cell in cells(each))])
+    return table(["λ", "change", "first token: HM", "PSI", "last token: HM", "PSI"], rows, left=2)
+
+
 def kind_of_method(row: dict[str, Any]) -> tuple[int, str]:
     """The plain model first, then calibrations, one vector for each document, several, and words."""
     method = row["method"]
@@ -311,14 +334,10 @@ def miniatures(*kinds: str) -> str:
 
 
 def swept(kind: str) -> dict[str, list[float]]:
-    """The figures of a miniature by setting: from a result file, or from the CSV file of an earlier sweep."""
+    """The figures of a miniature by setting."""
     columns = (*(f"nDCG@10 {position}" for position in POSITIONS), "nDCG@10", "HM", "PSI")
-    if (RESULTS / "tables" / f"newwiki-{kind}.json").exists():
-        rows = result(f"newwiki-{kind}")["comparison"]["rows"]
-        return {row["method"]: [row["figures"][column] for column in columns] for row in rows}
-    fields = (*POSITIONS, "ndcg", "harmonic_mean", "psi")
-    with (ROOT / "docs" / "sweeps" / f"newwiki-{kind}.csv").open(encoding="utf-8") as file:
-        return {row["method"]: [float(row[field]) for field in fields] for row in csv.DictReader(file)}
+    rows = result(f"newwiki-{kind}")["comparison"]["rows"]
+    return {row["method"]: [row["figures"][column] for column in columns] for row in rows}
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -334,6 +353,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "stream-cpu": stream_cpu,
     "sweeping": sweeping,
     "audited": audited,
+    "pairs": pairs,
     "auditing": auditing,
     "indexing": indexing,
     "miniatures": miniatures,

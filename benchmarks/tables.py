@@ -18,9 +18,13 @@ import shlex
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evenspan.evaluation import EvaluationResult
 
 _GRID = "{output}/grid.txt"  # the paper's grid and ablation, each setting once
 _CHUNKS = "--baseline token-average --baseline late-chunking --baseline chunks-max --baseline bm25 --baseline hybrid"
@@ -162,6 +166,25 @@ def _shuffled(source: Path) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+def _pairs(results: Mapping[str, EvaluationResult]) -> list[dict[str, Any]]:
+    """What a change of one thing in a setting changes: of the variant, the strength, the layers or the size of baskets."""
+    from evenspan import Calibration
+    from evenspan.evaluation import compare
+
+    changes: tuple[tuple[float, dict[str, Any]], ...] = (
+        *((strength, {"variant": variant}) for strength in (0.5, 1.0) for variant in ("uniform", "hard")),
+        *((0.5, {"strength": strength}) for strength in (0.75, 1.0)),
+        *((strength, change) for change in ({"layers": "last"}, {"basket_size": 256}) for strength in (0.5, 1.0)),
+    )
+    found = []
+    for strength, change in changes:
+        base = Calibration(strength=strength)
+        pair = [results[str(base)], results[str(replace(base, **change))]]
+        differences = json.loads(compare(pair).to_json())["rows"][1]["differences"]
+        found.append({"from": str(base), "to": str(replace(base, **change)), "differences": differences})
+    return found
+
+
 def _figures(folder: Path) -> dict[str, Any]:
     """What the results and audits of a folder found, without scores of queries and without texts."""
     from evenspan.evaluation import EvaluationResult, compare
@@ -178,6 +201,8 @@ def _figures(folder: Path) -> dict[str, Any]:
         swept = sum(not is_baseline(result.method) for result in results) > 3
         found["results"] = [result.to_dict(per_query=False) for result in results]
         found["comparison"] = json.loads(compare(results, corrected=swept).to_json())
+    if (folder / "grid.txt").exists():
+        found["pairs"] = _pairs({result.method: result for result in results})
     return found
 
 
