@@ -9,6 +9,8 @@ import os
 import re
 import signal
 import threading
+from collections.abc import Iterator
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -139,6 +141,25 @@ def test_the_last_process_that_dies_is_an_error(cls_model, monkeypatch) -> None:
     monkeypatch.setattr(processes.Worker, "start", dying)
     with pytest.raises(RuntimeError, match=r"Process 2 on cpu died \(exit code 3\), and no other is left"):
         evenspan.encode_documents(cls_model, TEXTS, devices=["cpu", "cpu"], progress=False)
+
+
+@pytest.mark.parametrize(("texts", "sizes"), [(TEXTS, [20, 20, 20]), (TEXTS[:4], [2, 2]), (iter(TEXTS), [60])])
+def test_every_process_gets_a_part_of_a_short_list(texts, sizes, cls_model, monkeypatch) -> None:
+    given = []
+
+    def encode(_: object, parts: Iterator[list[str]]) -> Iterator[np.ndarray]:
+        return (given.append(len(part)) or np.zeros((len(part), 32), dtype=np.float32) for part in parts)
+
+    monkeypatch.setattr(processes.Worker, "start", lambda *_: Mock())
+    monkeypatch.setattr(processes.ProcessPool, "encode", encode)
+    list(evenspan.encode_documents(cls_model, texts, devices=["cpu"] * 3, progress=False))
+    assert given == sizes
+
+
+def test_a_model_that_cannot_be_copied_to_a_process(cls_model) -> None:
+    cls_model.register_forward_hook(lambda *_: None)
+    with pytest.raises(TypeError, match=r"cannot be copied to another process: .*lambda.* leave `devices` out"):
+        evenspan.encode_documents(cls_model, TEXTS, devices=["cpu"], progress=False)
 
 
 def test_an_error_in_a_process_is_told(cls_model) -> None:

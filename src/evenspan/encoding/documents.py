@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from evenspan.encoding.encoder import Encoder
 from evenspan.encoding.processes import ProcessPool
 from evenspan.encoding.truncation import OnTruncate, TruncationWatch
-from evenspan.models.windows import text_windows
+from evenspan.models.windows import WINDOW_TEXTS, text_windows
 from evenspan.progress import ProgressBar
 
 Vectors = NDArray[np.float32]
@@ -132,7 +132,8 @@ def _stream(
                 yield vectors
             return
         pool = stack.enter_context(contextlib.closing(ProcessPool(encoder.model, devices, options, watch)))
-        for vectors in pool.encode(text_windows(texts)):
+        most = total and min(WINDOW_TEXTS, -(-total // len(devices)))  # of a short list everybody gets a part
+        for vectors in pool.encode(text_windows(texts, most)):
             watch.tell()
             bar.advance(len(vectors))
             yield vectors
