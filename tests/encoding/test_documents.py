@@ -79,6 +79,28 @@ def test_the_setting_is_that_of_the_beginning(cls_model, small_windows) -> None:
     np.testing.assert_allclose(vectors, cls_model.encode_document(long), atol=2e-6)
 
 
+def test_a_stream_of_a_model_that_is_not_standard_is_of_one_setting(cls_model, small_windows) -> None:
+    cls_model[0].processing_kwargs = {"text": {"truncation": True}}
+    with evenspan.calibrated(cls_model, SETTING):
+        arrays = evenspan.encode_documents(cls_model, iter(TEXTS), progress=False)
+        next(arrays)
+    with pytest.raises(RuntimeError, match="changed in the middle of a stream"):
+        next(arrays)
+
+
+def test_a_stream_that_begins_after_its_block_is_an_error(cls_model) -> None:
+    with evenspan.calibrated(cls_model, SETTING):
+        arrays = evenspan.encode_documents(cls_model, iter(TEXTS), progress=False)
+    with pytest.raises(RuntimeError, match=r"the model had soft.* and it has no calibration now"):
+        next(arrays)
+    arrays = evenspan.encode_documents(cls_model, iter(TEXTS), progress=False)
+    with (
+        evenspan.calibrated(cls_model, SETTING),
+        pytest.raises(RuntimeError, match="the model had no calibration, and"),
+    ):
+        next(arrays)
+
+
 def test_memory_that_runs_out_is_survived(cls_model, monkeypatch) -> None:
     expected = cls_model.encode_document(TEXTS)
     batches = calls.watch(monkeypatch, most=4)
