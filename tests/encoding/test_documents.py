@@ -9,6 +9,8 @@ import os
 import re
 import signal
 import threading
+from collections.abc import Iterator
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -77,6 +79,28 @@ def test_the_setting_is_that_of_the_beginning(cls_model, small_windows) -> None:
     np.testing.assert_allclose(vectors, cls_model.encode_document(long), atol=2e-6)
 
 
+def test_a_stream_of_a_model_that_is_not_standard_is_of_one_setting(cls_model, small_windows) -> None:
+    cls_model[0].processing_kwargs = {"text": {"truncation": True}}
+    with evenspan.calibrated(cls_model, SETTING):
+        arrays = evenspan.encode_documents(cls_model, iter(TEXTS), progress=False)
+        next(arrays)
+    with pytest.raises(RuntimeError, match="changed in the middle of a stream"):
+        next(arrays)
+
+
+def test_a_stream_that_begins_after_its_block_is_an_error(cls_model) -> None:
+    with evenspan.calibrated(cls_model, SETTING):
+        arrays = evenspan.encode_documents(cls_model, iter(TEXTS), progress=False)
+    with pytest.raises(RuntimeError, match=r"the model had soft.* and it has no calibration now"):
+        next(arrays)
+    arrays = evenspan.encode_documents(cls_model, iter(TEXTS), progress=False)
+    with (
+        evenspan.calibrated(cls_model, SETTING),
+        pytest.raises(RuntimeError, match="the model had no calibration, and"),
+    ):
+        next(arrays)
+
+
 def test_memory_that_runs_out_is_survived(cls_model, monkeypatch) -> None:
     expected = cls_model.encode_document(TEXTS)
     batches = calls.watch(monkeypatch, most=4)
@@ -139,6 +163,25 @@ def test_the_last_process_that_dies_is_an_error(cls_model, monkeypatch) -> None:
     monkeypatch.setattr(processes.Worker, "start", dying)
     with pytest.raises(RuntimeError, match=r"Process 2 on cpu died \(exit code 3\), and no other is left"):
         evenspan.encode_documents(cls_model, TEXTS, devices=["cpu", "cpu"], progress=False)
+
+
+@pytest.mark.parametrize(("texts", "sizes"), [(TEXTS, [20, 20, 20]), (TEXTS[:4], [2, 2]), (iter(TEXTS), [60])])
+def test_every_process_gets_a_part_of_a_short_list(texts, sizes, cls_model, monkeypatch) -> None:
+    given = []
+
+    def encode(_: object, parts: Iterator[list[str]]) -> Iterator[np.ndarray]:
+        return (given.append(len(part)) or np.zeros((len(part), 32), dtype=np.float32) for part in parts)
+
+    monkeypatch.setattr(processes.Worker, "start", lambda *_: Mock())
+    monkeypatch.setattr(processes.ProcessPool, "encode", encode)
+    list(evenspan.encode_documents(cls_model, texts, devices=["cpu"] * 3, progress=False))
+    assert given == sizes
+
+
+def test_a_model_that_cannot_be_copied_to_a_process(cls_model) -> None:
+    cls_model.register_forward_hook(lambda *_: None)
+    with pytest.raises(TypeError, match=r"cannot be copied to another process: .*lambda.* leave `devices` out"):
+        evenspan.encode_documents(cls_model, TEXTS, devices=["cpu"], progress=False)
 
 
 def test_an_error_in_a_process_is_told(cls_model) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import numpy as np
@@ -11,6 +12,7 @@ from helpers import tiny
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import DataCollatorWithFlattening
 
@@ -71,6 +73,19 @@ def test_token_types_and_tokenizers_that_change(tmp_path) -> None:
     assert_same_features(model, "w1 ")
     model.tokenizer.add_tokens(["nobody"])
     assert_same_features(model)
+
+
+def test_another_tokenizer_of_the_same_size(cls_model) -> None:
+    before = cls_model.encode_document(TEXTS)
+    Encoder(cls_model).encode(TEXTS)
+    other = json.loads(cls_model.tokenizer.backend_tokenizer.to_str())
+    words = other["model"]["vocab"]
+    words["w1"], words["w2"] = words["w2"], words["w1"]
+    cls_model.tokenizer._tokenizer = Tokenizer.from_str(json.dumps(other))
+    assert_same_features(cls_model)
+    after = Encoder(cls_model).encode(TEXTS)
+    np.testing.assert_allclose(after, cls_model.encode_document(TEXTS), atol=2e-6)
+    assert not np.allclose(after, before, atol=1e-4)
 
 
 def test_a_model_with_routes(cls_model, last_model) -> None:

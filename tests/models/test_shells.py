@@ -105,9 +105,19 @@ def test_a_calibrated_module_in_a_model_that_knows_nothing_of_it(cls_model) -> N
     assert type(mine) is Mine
     np.testing.assert_allclose(mine.encode_document(LONG), documents, atol=2e-6)
     np.testing.assert_allclose(mine.encode(LONG), documents, atol=2e-6)
+    np.testing.assert_allclose(evenspan.encode_documents(mine, LONG), documents, atol=2e-6)
     np.testing.assert_array_equal(mine.encode_query(LONG), query)
     np.testing.assert_array_equal(mine.encode(LONG, prompt_name="query"), query)
     np.testing.assert_array_equal(mine.encode(LONG, prompt=cls_model.prompts["query"]), query)
+
+
+def test_two_models_with_one_transformer_that_is_calibrated_later(cls_model) -> None:
+    other = SentenceTransformer(modules=list(cls_model), device="cpu")
+    evenspan.calibrate(cls_model, SETTING)
+    documents = cls_model.encode_document(LONG)
+    assert evenspan.calibration_of(other) == SETTING
+    np.testing.assert_allclose(other.encode_document(LONG), documents, atol=2e-6)
+    np.testing.assert_allclose(evenspan.encode_documents(other, LONG), documents, atol=2e-6)
 
 
 def test_a_calibrated_model_that_is_a_module_of_another(cls_model) -> None:
@@ -116,6 +126,7 @@ def test_a_calibrated_model_that_is_a_module_of_another(cls_model) -> None:
     documents = cls_model.encode_document(LONG)
     outer = SentenceTransformer(modules=[cls_model], prompts=cls_model.prompts, device="cpu")
     np.testing.assert_allclose(outer.encode_document(LONG), documents, atol=2e-6)
+    np.testing.assert_allclose(evenspan.encode_documents(outer, LONG), documents, atol=2e-6)
     np.testing.assert_array_equal(outer.encode_query(LONG), query)
     np.testing.assert_array_equal(outer.encode(LONG), plain)
     evenspan.restore(outer)

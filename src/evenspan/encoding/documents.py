@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
+from evenspan.calibration import Calibration
 from evenspan.encoding.encoder import Encoder
 from evenspan.encoding.processes import ProcessPool
 from evenspan.encoding.truncation import OnTruncate, TruncationWatch
-from evenspan.models.windows import text_windows
+from evenspan.models.calibrating import calibration_of
+from evenspan.models.windows import WINDOW_TEXTS, text_windows
 from evenspan.progress import ProgressBar
 
 Vectors = NDArray[np.float32]
@@ -62,7 +64,7 @@ def encode_documents(
 
     A list gives one array; an iterator gives an iterator of arrays, each with the vectors of the next few thousand texts.
     They come in the order of the texts, and no more than a few windows are held: to go on after an interruption, skip as
-    many texts as rows were received.
+    many texts as rows were received. Take the first in the `with` block that they were asked for in.
 
     Args:
         model: what encodes, calibrated or not, on the device where it is.
@@ -94,15 +96,16 @@ def encode_documents(
     options: dict[str, Any] = {"prompt": prompt, "unit": normalize_embeddings, "batch_tokens": batch_tokens}
     options["grows"] = True
     encoder = Encoder(model, counted=watch, **options)
+    now = calibration_of(model)
     if not isinstance(texts, Sized):
-        return _stream(encoder, _checked(texts), None, devices, options, watch, progress=progress)
+        return _stream(encoder, _checked(texts), None, now, devices, options, watch, progress=progress)
     texts = list(_checked(texts))
     if devices is None:
         with ProgressBar("Encoding documents", len(texts), shown=progress) as bar:
             vectors = encoder.encode(texts, bar=bar)
         watch.tell()
         return vectors
-    arrays = list(_stream(encoder, texts, len(texts), devices, options, watch, progress=progress))
+    arrays = list(_stream(encoder, texts, len(texts), now, devices, options, watch, progress=progress))
     return np.concatenate(arrays) if arrays else encoder.encode([])
 
 
@@ -118,12 +121,19 @@ def _stream(
     encoder: Encoder,
     texts: Iterable[str],
     total: int | None,
+    calibration: Calibration | None,
     devices: Sequence[str] | None,
     options: dict[str, Any],
     watch: TruncationWatch,
     *,
     progress: bool,
 ) -> Iterator[Vectors]:
+    now = calibration_of(encoder.model)
+    if now != calibration:
+        raise RuntimeError(
+            f"These vectors were asked for when the model had {calibration or 'no calibration'}, and it has "
+            f"{now or 'no calibration'} now that the first of them are taken: take them in the same `with` block."
+        )
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(ProgressBar("Encoding documents", total, shown=progress))
         if devices is None:
@@ -132,7 +142,8 @@ def _stream(
                 yield vectors
             return
         pool = stack.enter_context(contextlib.closing(ProcessPool(encoder.model, devices, options, watch)))
-        for vectors in pool.encode(text_windows(texts)):
+        most = total and min(WINDOW_TEXTS, -(-total // len(devices)))  # of a short list everybody gets a part
+        for vectors in pool.encode(text_windows(texts, most)):
             watch.tell()
             bar.advance(len(vectors))
             yield vectors

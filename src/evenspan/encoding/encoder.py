@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from evenspan.encoding.fallback import OwnEncode, Pool, token_counter
 from evenspan.models.batches import MOST_TEXTS, Attempt, BatchRunner, plan_batches
 from evenspan.models.budget import budget_for
+from evenspan.models.calibrating import calibration_of
 from evenspan.models.fast import list_windows
 from evenspan.models.features import Ids, TextFeatures, TokenizedTexts
 from evenspan.models.modules import call_options
@@ -136,7 +137,12 @@ class Encoder:
             ids = (self._ids(standard, window) for window in windows)
             yield from self._run(standard, ids, bar, nullcontext)
             return
+        calibration = calibration_of(self.model)
         for window in windows:
+            if calibration_of(self.model) != calibration:  # every window is a call of its own here
+                raise RuntimeError(
+                    "The calibration was changed in the middle of a stream. What has been returned is complete."
+                )
             if isinstance(window, TokenizedTexts):
                 raise RuntimeError("The model was changed since these texts were tokenized.")
             yield self.encode(window, bar=bar)

@@ -9,6 +9,7 @@ import contextlib
 import copy
 import logging
 import multiprocessing
+import pickle
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +48,13 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         own, its = context.Pipe()
         process = context.Process(target=_work, args=(model, device, dict(options), its), daemon=True)
-        process.start()
+        try:
+            process.start()
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            raise TypeError(
+                f"This model cannot be copied to another process: {error}. Take off hooks and other functions that were put "
+                "on it, or leave `devices` out."
+            ) from error
         its.close()  # so that its end is seen here
         return cls(f"Process {number} (pid {process.pid}) on {device}", process, own)
 

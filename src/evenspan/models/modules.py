@@ -229,8 +229,10 @@ def call_options(model: SentenceTransformer, task: str) -> Iterator[dict[str, An
     with call_of(modules[0]):
         setting = _setting_of_call(model, modules)
         if setting is None:
-            # Of a call that began when the model was plain; a forward of someone else's may not know the word.
-            yield {"task": task} if "forward" in vars(model) else {"task": task, "calibrate": False}
+            # A forward of someone else's may know no other word, and a calibrated module in a plain model knows by itself.
+            bare = "forward" in vars(model) or (not is_calibrated and calibrated_modules(model))
+            # Else it is a call that began when the model was plain.
+            yield {"task": task} if bare else {"task": task, "calibrate": False}
             return
         options: dict[str, Any] = {"task": task, "calibrate": task == "document", "setting": setting}
         if _leaves_out_rows(model, modules, setting, task == "document"):

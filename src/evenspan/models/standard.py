@@ -104,7 +104,8 @@ def _copy_state(tokenizer: Any) -> tuple[Any, ...]:
     backend = tokenizer.backend_tokenizer
     parts = (backend.normalizer, backend.pre_tokenizer, backend.post_processor)
     states = tuple(None if part is None else part.__getstate__() for part in parts)
-    return states, backend.get_vocab_size(), bool(getattr(tokenizer, "split_special_tokens", False))
+    # The backend itself: another one of the same size may number its words otherwise.
+    return backend, states, backend.get_vocab_size(), bool(getattr(tokenizer, "split_special_tokens", False))
 
 
 def _copy(tokenizer: Any) -> Tokenizer:
