@@ -74,6 +74,8 @@ def test_marks_and_choice_follow_from_the_figures() -> None:
     assert choice(rows, Limits(vectors=4)) == 1
     assert choice(rows, Limits(bytes=50)) == 0 or rows[choice(rows, Limits(bytes=50))].vectors == 1
     assert "best within 4 vectors" in marked(rows, tried, Limits(vectors=4))[1].marks
+    as_small = [rows[0], rows[1], rows[2], replace(rows[3], remark=None)]  # of chunks that are as many, the better ones
+    assert "smallest within a point of the best" in marked(as_small, tried, Limits())[choice(as_small, Limits())].marks
     rows[1] = replace(rows[1], remark=NOISE)  # calibration must not be advised where it is noise
     assert choice(rows, Limits(vectors=4)) == 0
     with pytest.raises(ValueError, match="budget must be at least 1, not 0"):
@@ -116,8 +118,11 @@ def test_the_command_runs_as_printed(model, tmp_path, capsys) -> None:
     corpus = tmp_path / "corpus.jsonl"  # no ids, and a field of its own: `index` takes neither unasked
     corpus.write_text("".join(json.dumps({"body": f"W1 W{n}."}) + "\n" for n in range(3)))
     model.save_pretrained(str(tmp_path / "model"))
-    assert main(["advise", str(tmp_path / "model"), "--texts", str(corpus), "--no-cache", "--quiet"]) == 0
+    line = ["advise", str(tmp_path / "model"), "--texts", str(corpus), "--no-cache", "--quiet"]
+    assert main([*line, "--query-prompt", "W7 ", "--document-prompt", "W8 W9 "]) == 0
     words = shlex.split(capsys.readouterr().out.rstrip().splitlines()[-1])
+    assert words[words.index("--query-prompt") + 1] == "W7 "
+    assert words[words.index("--document-prompt") + 1] == "W8 W9 "
     words[words.index("my-index")] = f"parquet:{tmp_path / 'index'}"
     assert main([*words[1:], "--quiet"]) == 0
     assert "3 documents" in capsys.readouterr().out
