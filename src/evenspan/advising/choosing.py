@@ -48,8 +48,8 @@ class Limits:
         return few and (self.bytes is None or row.bytes <= self.bytes)
 
     def __str__(self) -> str:
-        parts = [f"{self.vectors:g} vector{'s' * (self.vectors != 1)}"] * (self.vectors is not None)
-        return " and ".join(parts + ([f"{count(self.bytes)} bytes"] if self.bytes is not None else []))
+        vectors = [] if self.vectors is None else [f"{self.vectors:g} vector{'s' * (self.vectors != 1)}"]
+        return " and ".join([*vectors, *([] if self.bytes is None else [f"{count(self.bytes)} bytes"])])
 
 
 def marked(rows: Sequence[AdviceRow], layouts: Sequence[Layout], limits: Limits) -> list[AdviceRow]:
