@@ -15,6 +15,7 @@ from evenspan.advising.advice import Advice, AdviceRow
 from evenspan.advising.choosing import FLATTERED, NOISE, Limits, choice, marked
 from evenspan.advising.layouts import layouts
 from evenspan.cli import main
+from evenspan.corpus.texts import index_fields
 from evenspan.evaluation import evaluate, load_benchmark
 from evenspan.evaluation.benchmarks.texts import from_texts
 from evenspan.evaluation.methods import Calibrated, ChunksMax, Plain
@@ -74,6 +75,10 @@ def test_marks_and_choice_follow_from_the_figures() -> None:
     assert choice(rows, Limits(vectors=4)) == 1
     assert choice(rows, Limits(bytes=50)) == 0 or rows[choice(rows, Limits(bytes=50))].vectors == 1
     assert "best within 4 vectors" in marked(rows, tried, Limits(vectors=4))[1].marks
+    as_small = [rows[0], rows[1], rows[2], replace(rows[3], remark=None)]  # of chunks that are as many, the better ones
+    assert "smallest within a point of the best" in marked(as_small, tried, Limits())[choice(as_small, Limits())].marks
+    assert "best within 400 bytes" in marked(rows, tried, Limits(bytes=400))[1].marks
+    assert [str(Limits(1)), str(Limits(4, 2048))] == ["1 vector", "4 vectors and 2,048 bytes"]
     rows[1] = replace(rows[1], remark=NOISE)  # calibration must not be advised where it is noise
     assert choice(rows, Limits(vectors=4)) == 0
     with pytest.raises(ValueError, match="budget must be at least 1, not 0"):
@@ -90,7 +95,7 @@ def test_the_command_line_and_the_report(model, tmp_path, capsys) -> None:
     shown = capsys.readouterr().out
     assert shown.startswith("Truncated: 6 of 30 documents (20 %) are longer than the 318 tokens that the model reads;")
     assert "stand-in queries, no questions of people" in shown
-    assert "best within 1 vectors" in shown or "best within 1 vector" in shown
+    assert "best within 1 vector" in shown
     assert shown.rstrip().splitlines()[-1].startswith("evenspan index ")
     saved = json.loads((tmp_path / "out" / "advice.json").read_text())
     assert next(each for each in saved["rows"] if each["method"] == "none")["unread"] > 0.1
@@ -116,11 +121,29 @@ def test_the_command_runs_as_printed(model, tmp_path, capsys) -> None:
     corpus = tmp_path / "corpus.jsonl"  # no ids, and a field of its own: `index` takes neither unasked
     corpus.write_text("".join(json.dumps({"body": f"W1 W{n}."}) + "\n" for n in range(3)))
     model.save_pretrained(str(tmp_path / "model"))
-    assert main(["advise", str(tmp_path / "model"), "--texts", str(corpus), "--no-cache", "--quiet"]) == 0
+    line = ["advise", str(tmp_path / "model"), "--texts", str(corpus), "--no-cache", "--quiet"]
+    assert main([*line, "--query-prompt", "W7 ", "--document-prompt", "W8 W9 "]) == 0
     words = shlex.split(capsys.readouterr().out.rstrip().splitlines()[-1])
+    assert words[words.index("--query-prompt") + 1] == "W7 "
+    assert words[words.index("--document-prompt") + 1] == "W8 W9 "
     words[words.index("my-index")] = f"parquet:{tmp_path / 'index'}"
     assert main([*words[1:], "--quiet"]) == 0
     assert "3 documents" in capsys.readouterr().out
+
+
+def test_the_command_names_documents_by_lines_where_ids_do_not_tell_them_apart(tmp_path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    for ids, options in (
+        (["a", 2, "c"], {}),
+        (["a", "a", "a"], {"--id": "@line"}),
+        (["a", None, None], {"--id": "@line"}),
+        (["", "", 3], {"--id": "@line"}),
+    ):
+        corpus.write_text("".join(json.dumps({"id": name, "text": "W1."}) + "\n" for name in ids))
+        assert index_fields(str(corpus)) == options
+    for name, rows in (("a", '{"id": 1, "text": "W1."}\n' * 3), ("b", '{"_id": 1, "text": "W2."}\n' * 3)):
+        (tmp_path / f"{name}.jsonl").write_text(rows)
+    assert index_fields(str(tmp_path / "[ab].jsonl")) == {"--id": "@line"}
 
 
 def test_the_command_of_hybrid_search_builds_both_indexes() -> None:

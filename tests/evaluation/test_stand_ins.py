@@ -60,6 +60,31 @@ def test_titles_repeated_lines_and_near_duplicates(tmp_path) -> None:
     assert len(drawn.corpus) == 2
 
 
+def test_an_excerpt_of_a_long_text_is_a_near_duplicate() -> None:
+    long, other = (readers.documents(1, sentences=60, words=10, seed=seed)[0] for seed in (1, 2))
+    excerpt = " ".join(long.split()[200:300])
+    assert near_duplicates([long, excerpt]) == near_duplicates([excerpt, long]) == {1}
+    assert near_duplicates([long, " ".join(other.split()[200:300]), other]) == {2}
+
+
+def test_a_paragraph_is_no_heading_and_a_line_that_is_repeated_is_not_asked_for() -> None:
+    paragraph = readers.documents(1, sentences=1, words=300)[0].rstrip(".")  # as in scripts without full stops
+    assert len(from_texts([f"{paragraph}\n", *readers.documents(2)], sentences=3).queries) == 9
+    both = from_texts([f"{paragraph}\n{readers.documents(1)[0]}"], left_out=0.0, sentences=90)
+    assert any(query.text in paragraph for query in both.queries)
+    menu = "Home of W1 and W2\nProducts and Services\n"
+    texts = [text.replace(". ", f".\n{menu}", 9) for text in readers.documents(5)]
+    assert not any("Products" in query.text for query in from_texts(texts, left_out=0.0, sentences=90).queries)
+
+
+def test_texts_may_come_in_any_order_of_labels() -> None:
+    texts = readers.documents(4)
+    column = pytest.importorskip("pandas").Series(texts, index=[7, 5, 3, 1])
+    assert from_texts(column).digest() == from_texts(iter(texts)).digest() == from_texts(texts).digest()
+    with pytest.raises(TypeError, match="not a mapping"):
+        from_texts({"id": texts[0]})
+
+
 def test_scripts_without_spaces() -> None:
     benchmark = from_texts([CHINESE, CHINESE[::-1]], sentences=3)
     for query in benchmark.queries:

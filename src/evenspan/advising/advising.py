@@ -74,18 +74,24 @@ def advise(
     if resamples < 100:
         raise ValueError(f"Advice needs at least 100 resamples to tell a gain from noise, not {resamples}.")
     limits, name = Limits(budget, bytes), ModelIdentity.of(model).to_setting()["model"] or "MODEL"
-    more = {**(index_options or {}), **({} if document_prompt is None else {"--document-prompt": document_prompt})}
+    prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
+    more = (index_options or {}) | prompt_options(**prompts)
     asked = {"budget": budget, "bytes": bytes}
     if not isinstance(benchmark, Benchmark):
         try:
             benchmark = from_texts(benchmark, seed=seed)
         except TooShortError as error:
             return short_texts(model, error, source=source, prompt=document_prompt, more=more, **asked)
-    prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
     with uncalibrated(model), TemporaryDirectory() if cache is None else nullcontext(cache) as folder:
         options = {**prompts, "batch_size": batch_size, "cache": folder, "seed": seed}
         measured = _measured(model, benchmark, calibration, resamples, progress, options)
     return _advice(measured, limits, source, more, model=name, benchmark=benchmark.name, **asked)
+
+
+def prompt_options(query_prompt: str | None, document_prompt: str | None) -> dict[str, str]:
+    """What `evenspan index` must be told, so that it asks and encodes as was measured."""
+    given = {"--query-prompt": query_prompt, "--document-prompt": document_prompt}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -180,6 +186,7 @@ def _setting(
     """The setting of whole documents, if there is one, and what tuning said of it, if it was asked."""
     try:
         if calibration is not None and calibration.strength == 0:
+            notes.append("nothing is calibrated: the setting that was given leaves it off")
             return None, None
         if calibration is not None:
             Calibrated(calibration).check(model)

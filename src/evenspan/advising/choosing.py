@@ -48,8 +48,8 @@ class Limits:
         return few and (self.bytes is None or row.bytes <= self.bytes)
 
     def __str__(self) -> str:
-        parts = [f"{self.vectors:g} vectors"] * (self.vectors is not None)
-        return " and ".join(parts + ([f"{count(self.bytes)} bytes"] if self.bytes is not None else []))
+        vectors = [] if self.vectors is None else [f"{self.vectors:g} vector{'s' * (self.vectors != 1)}"]
+        return " and ".join([*vectors, *([] if self.bytes is None else [f"{count(self.bytes)} bytes"])])
 
 
 def marked(rows: Sequence[AdviceRow], layouts: Sequence[Layout], limits: Limits) -> list[AdviceRow]:
@@ -65,7 +65,7 @@ def marked(rows: Sequence[AdviceRow], layouts: Sequence[Layout], limits: Limits)
     elif not limits:
         marks["best"] = best
     close = [place for place in usable if rows[place].harmonic_mean >= rows[best].harmonic_mean - CLOSE]
-    marks["smallest within a point of the best"] = min(close, key=lambda place: rows[place].bytes)
+    marks["smallest within a point of the best"] = _smallest(rows, close)
     return [
         replace(row, marks=tuple(mark for mark, place in marks.items() if place == number))
         for number, row in enumerate(rows)
@@ -80,12 +80,17 @@ def choice(rows: Sequence[AdviceRow], limits: Limits) -> int:
     buildable = [place for place, row in enumerate(rows) if row.remark is None]
     allowed = [place for place in buildable if limits.allow(rows[place])]
     if not allowed:
-        return min(buildable, key=lambda place: (rows[place].bytes, -rows[place].harmonic_mean))
+        return _smallest(rows, buildable)
     best = max(allowed, key=lambda place: rows[place].harmonic_mean)
     if limits:
         return best
     close = [place for place in allowed if rows[place].harmonic_mean >= rows[best].harmonic_mean - CLOSE]
-    return min(close, key=lambda place: (rows[place].bytes, -rows[place].harmonic_mean))
+    return _smallest(rows, close)
+
+
+def _smallest(rows: Sequence[AdviceRow], places: Sequence[int]) -> int:
+    """Of some rows the one with the fewest bytes, and of several with as few the best."""
+    return min(places, key=lambda place: (rows[place].bytes, -rows[place].harmonic_mean))
 
 
 def remarks(

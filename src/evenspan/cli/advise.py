@@ -40,7 +40,7 @@ def advise(
     require_evaluation("Advice", "bm25s")
     arguments = encoding.arguments()
     from evenspan.advising.advising import advise as run
-    from evenspan.advising.advising import short_texts
+    from evenspan.advising.advising import prompt_options, short_texts
     from evenspan.corpus.texts import index_fields
     from evenspan.evaluation import load_benchmark
     from evenspan.evaluation.benchmarks.texts import TooShortError
@@ -51,9 +51,9 @@ def advise(
         benchmark = load_benchmark(f"texts:{texts}", **drawn)
     except TooShortError as error:
         short = error
-    more = {"--format": source_format, "--query-prompt": encoding.query_prompt}
-    command: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
+    command = {} if source_format is None else {"--format": source_format}
     command |= index_fields(texts, field, source_format)
+    command |= prompt_options(encoding.query_prompt, encoding.document_prompt)
     if short is not None:
         loaded, prompt = load_model(model, encoding.device), encoding.document_prompt
         result = short_texts(loaded, short, source=texts, prompt=prompt, more=command, budget=budget, bytes=size)

@@ -25,6 +25,7 @@ _ABBREVIATION = re.compile(
 )
 _FINISHED = re.compile(rf"[{_ALWAYS}.!?…][{_CLOSING}]*\s*$")
 _LAST_WORD = re.compile(r"(\S+)$")
+_FOLLOWING = re.compile(rf"[{_OPENING}]*+(.)", re.DOTALL)
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
@@ -51,8 +52,8 @@ def _ends(text: str, match: re.Match[str], start: int) -> bool:
     mark = match[0].lstrip()[:1]
     if mark != "." or match[0].lstrip().startswith(".."):
         return bool(text[start : match.start() + 1].strip())
-    following = text[match.end() :].lstrip(_OPENING.replace("\\", ""))[:1]
-    if following.islower():
+    following = _FOLLOWING.match(text, match.end())  # not of a slice: the rest of a long text is not copied each time
+    if following and following[1].islower():
         return False
     word = _LAST_WORD.search(text, start, match.start())
     before = word[1].lstrip(_OPENING.replace("\\", "")) if word else ""

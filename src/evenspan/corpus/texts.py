@@ -14,6 +14,7 @@ from evenspan.corpus.sources import Source
 
 _NAMES = ("_id", "id", "name", "title")
 _AHEAD = 100  # rows that are looked at to find the field of the text
+_WITH_ID = 0.9  # of the rows, for `evenspan index` to go on
 
 
 @dataclass
@@ -106,14 +107,19 @@ def read_texts(
 
 
 def index_fields(location: str, column: str | None = None, source_format: str | None = None) -> dict[str, str]:
-    """The options that `evenspan index` needs to read the same documents: it takes no other field than `text` unasked."""
+    """The options that `evenspan index` needs to read the same documents: it takes no other field than `text` unasked.
+
+    Where more of the first rows than it skips have no id of their own, documents are called by their lines.
+    """
     if location == "-":
         return {} if column is None else {"--field": column}  # it was read to its end
-    rows = Source(location, source_format, text_field=column or "text").read()
-    keys = _keys(itertools.islice(rows, _AHEAD))
+    rows = list(itertools.islice(Source(location, source_format, text_field=column or "text").read(), _AHEAD))
+    keys = _keys(rows)
     chosen = _text_field(keys, column)
     options = {} if chosen == "text" else {"--field": chosen}
-    return options if {"id", "_id"} & keys.keys() else {**options, "--id": LINE_ID}
+    ids = [row.fields.get("id" if "id" in keys else "_id") for row in rows if row.fields is not None]
+    own = {str(value) for value in ids if isinstance(value, (str, int)) and str(value)}
+    return options if len(own) >= _WITH_ID * len(ids) else {**options, "--id": LINE_ID}
 
 
 def _keys(rows: Iterable[Row]) -> dict[str, None]:

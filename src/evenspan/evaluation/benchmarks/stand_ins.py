@@ -13,6 +13,7 @@ from evenspan.evaluation.benchmark import POSITIONS, thirds
 
 FEWEST = 6  # words or characters of a sentence, to say anything
 MOST = 60  # text without marks is cut after so many
+LONGEST_HEADING = 200  # characters; scripts without full stops have paragraphs that end as headings do
 
 Span = tuple[int, int]
 
@@ -30,7 +31,8 @@ class StandIn(NamedTuple):
 def draw(texts: Texts, each: int, left_out: float, seed: int) -> list[StandIn]:
     """Up to `each` sentences from every third of every document, as many from one as from the others.
 
-    A sentence that is a title, or stands in the texts more than once, is not taken, nor one across the edge of two thirds. A
+    A sentence that is a title, or that stands in the texts more than once, or one of its lines, is not taken, nor one across
+    the edge of two thirds. A
     document is passed over where a third has none. What is drawn from a document depends on it and the seed alone, but for
     what it repeats of others.
     """
@@ -38,13 +40,18 @@ def draw(texts: Texts, each: int, left_out: float, seed: int) -> list[StandIn]:
     times = Counter(
         _same(text[slice(*span)]) for text, spans in zip(texts.texts, sentences, strict=True) for span in spans
     )
+    lines = Counter(_same(line) for text in texts.texts for line in text.splitlines() if line.strip())
+
+    def is_repeated(sentence: str) -> bool:
+        return times[_same(sentence)] > 1 or any(lines[_same(line)] > 1 for line in sentence.splitlines())
+
     drawn = []
     for name, text, spans in zip(texts.names, texts.texts, sentences, strict=True):
         pick = random.Random(f"evenspan stand-ins {seed} {name}")  # noqa: S311 - a sample, not a secret
         by_third: dict[str, list[Span]] = defaultdict(list)
         for span in spans:
             groups = thirds(*span, len(text))
-            if len(groups) == 1 and times[_same(text[slice(*span)])] == 1:
+            if len(groups) == 1 and not is_repeated(text[slice(*span)]):
                 by_third[groups[0]].append(span)
         count = min(each, *(len(by_third[group]) for group in POSITIONS))
         for group in POSITIONS:
@@ -71,12 +78,13 @@ def _sentences(text: str, title: str) -> list[Span]:
 
 
 def _heading_end(text: str, title: str) -> int:
-    """Where the text begins behind a title: the one that is known, or a first line that does not end as sentences do."""
+    """Where the text begins behind a title: the one that is known, or a short first line that does not end as sentences do."""
     start = len(text) - len(text.lstrip())
     if title.strip() and text.startswith(title.strip(), start):
         return start + len(title.strip())
-    line, line_end, _ = text[start:].partition("\n")
-    return start + len(line) if line_end and not is_finished(line) else start
+    line, _, rest = text[start:].partition("\n")
+    is_heading = rest.strip() and len(line) <= LONGEST_HEADING and not is_finished(line)
+    return start + len(line) if is_heading else start
 
 
 def _same(sentence: str) -> str:

@@ -60,8 +60,10 @@ def from_texts(
     left_out: float = 0.5,
 ) -> Benchmark:
     """The same out of texts in memory."""
-    if isinstance(texts, str):
-        raise TypeError("texts must be a list of documents, not one string.")
+    if isinstance(texts, (str, Mapping)):
+        one = "one string" if isinstance(texts, str) else "a mapping"
+        raise TypeError(f"texts must be a list of documents, not {one}.")
+    texts = list(texts)  # a column of a table has labels, not places
     usable = [number for number, text in enumerate(texts) if isinstance(text, str) and text.strip()]
     if not usable:
         raise ValueError("There is no text to look at: texts must hold at least one document.")
