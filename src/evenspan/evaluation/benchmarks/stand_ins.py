@@ -31,10 +31,9 @@ class StandIn(NamedTuple):
 def draw(texts: Texts, each: int, left_out: float, seed: int) -> list[StandIn]:
     """Up to `each` sentences from every third of every document, as many from one as from the others.
 
-    A sentence that is a title, or that stands in the texts more than once, or one of its lines, is not taken, nor one across
-    the edge of two thirds. A
-    document is passed over where a third has none. What is drawn from a document depends on it and the seed alone, but for
-    what it repeats of others.
+    Not taken are titles, sentences that stand in the texts more than once or hold a line that does, and sentences across the
+    edge of two thirds. A document is passed over where a third has none. What is drawn from a document depends on it and the
+    seed alone, but for what it repeats of others.
     """
     sentences = [_sentences(text, title) for text, title in zip(texts.texts, texts.titles, strict=True)]
     times = Counter(
