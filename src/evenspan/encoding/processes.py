@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
@@ -89,7 +90,7 @@ class ProcessPool:
             raise ValueError("devices must name at least one device.")
         for device in devices:
             check_device(device)
-        on_cpu = copy.deepcopy(model).to("cpu")  # the model itself stays where it is
+        on_cpu = _copied_to_cpu(model)
         self._workers = [Worker.start(number, device, on_cpu, options) for number, device in enumerate(devices, 1)]
         self._alive = list(self._workers)
         self._counted = counted  # is told how many tokens texts have before anything is cut off
@@ -158,6 +159,16 @@ class ProcessPool:
         _logger.error("%s: the others encode its texts.", says)
         self._waiting.extend(worker.windows.items())
         worker.windows = {}
+
+
+def _copied_to_cpu(model: SentenceTransformer) -> SentenceTransformer:
+    """A copy in main memory; the model itself stays where it is, and its device holds no second one, not even for a moment."""
+    there = {
+        id(weight): torch.nn.Parameter(weight.detach().to("cpu", copy=True), weight.requires_grad)
+        for weight in model.parameters()
+        if type(weight) is torch.nn.Parameter
+    }
+    return copy.deepcopy(model, there).to("cpu")
 
 
 def _work(model: SentenceTransformer, device: str, options: dict[str, Any], pipe: Connection) -> None:
