@@ -129,6 +129,7 @@ def _add_information(app: FastAPI, engine: EncoderProcess) -> None:
     async def health() -> Response:
         if not engine.healthy:
             raise errors.ApiError(503, engine.died or "Batches fail.")
+        await _while_open(engine.waiting())
         return json_response({"status": "ok"})
 
     @app.get("/metrics")
