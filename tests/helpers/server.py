@@ -82,6 +82,12 @@ class Server:
         pages = [int(Path(f"/proc/{own}/statm").read_text().split()[1]) for own in (self.process.pid, self.encoder)]
         return sum(pages) * resource.getpagesize() / 2**20
 
+    def holds(self, line: socket.socket) -> bool:
+        """Whether it has not hung up on a client, who does not see that before having read everything."""
+        ends = tuple(f":{port:04X}" for port in (self.port, line.getsockname()[1]))
+        rows = [row.split()[1:4] for row in Path("/proc/net/tcp").read_text().splitlines()]
+        return any((own[-5:], other[-5:]) == ends and state == "01" for own, other, state in rows)
+
     @property
     def encoder(self) -> int:
         """The process that has the model."""

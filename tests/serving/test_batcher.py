@@ -67,6 +67,14 @@ def test_queries_go_first_and_documents_are_not_forgotten(in_a_row, order) -> No
     assert "".join(work.role[0] for work in work_off(batcher)) == order
 
 
+def test_other_work_does_not_hold_up_texts(batcher, client) -> None:
+    for _ in range(3):
+        batcher.put_job(lambda: None)
+    client.put("query", [90] * 2)
+    taken = [batcher.take(wait=False) for _ in range(6)]
+    assert [work and (work.role or "job") for work in taken] == ["job", "query", "job", "query", "job", None]
+
+
 def test_the_oldest_text_is_in_the_next_batch(batcher, client) -> None:
     client.put("document", [5], "old")
     client.put("document", [90] * 5, "long")

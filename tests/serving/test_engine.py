@@ -105,6 +105,26 @@ def test_who_leaves_is_not_answered(folder) -> None:
     assert isinstance(desk.ask(documents(TEXTS))[0], ClosedError)
 
 
+def test_what_is_not_read_yet_is_never_read_for_who_leaves(desk, monkeypatch) -> None:
+    encoder = desk.engine.encoders["document"]
+    reading, go_on, read = [], threading.Event(), encoder.read
+
+    def slowly(texts):
+        reading.append(texts[0])
+        assert go_on.wait(20)
+        return read(texts)
+
+    monkeypatch.setattr(encoder, "read", slowly)
+    desk.answers += [Future() for _ in range(5)]
+    for number in range(5):  # each is long enough to be read beside
+        desk.intake.ask(number, documents([f"{number} {tiny.text(2000)}"]))
+    for number in range(2, 5):
+        desk.intake.ask(number, Leave())
+    go_on.set()
+    desk.ask(documents([f"5 {tiny.text(2000)}"]))
+    assert sorted(text[0] for text in reading) == ["0", "1", "5"]
+
+
 @pytest.mark.parametrize(
     ("tokens", "is_done", "expected"),
     [

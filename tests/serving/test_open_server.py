@@ -41,8 +41,10 @@ def test_the_key(server) -> None:
 
 @pytest.mark.parametrize(("origin", "allowed"), [("https://example.com", True), ("https://evil.example.com", False)])
 def test_only_pages_that_were_named(server, origin, allowed) -> None:
-    _, _, headers = server.ask_all("/v1/models", key=KEY, Origin=origin)
-    assert (headers.get("access-control-allow-origin") == origin) is allowed
+    for key, expected in ((KEY, 200), ("wrong", 401)):  # a page reads why it was refused, too
+        status, _, headers = server.ask_all("/v1/models", key=key, Origin=origin)
+        assert status == expected
+        assert (headers.get("access-control-allow-origin") == origin) is allowed
 
 
 def test_token_ids_a_default_and_no_calibration(server, model) -> None:

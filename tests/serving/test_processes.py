@@ -73,6 +73,19 @@ def test_an_encoder_process_that_is_killed(folder) -> None:
     assert tiny.text(190)[:40] not in log
 
 
+def test_an_encoder_process_that_hangs(folder) -> None:
+    with serving(folder) as server:
+        encoder = server.encoder
+        os.kill(encoder, signal.SIGSTOP)
+        try:
+            status, answer = server.ask("/health")
+            assert (status, "does not answer" in answer["error"]["message"]) == (503, True)
+            assert server.ask_all("/metrics")[0] == 200
+        finally:
+            os.kill(encoder, signal.SIGCONT)
+        assert server.ask("/health")[0] == 200
+
+
 @pytest.mark.parametrize("is_ready", [True, False], ids=["serving", "loading"])
 def test_a_server_that_is_killed_leaves_nothing_behind(folder, is_ready) -> None:
     command = [sys.executable, "-m", "evenspan", "serve", folder, "--device", "cpu", "--port", "0"]

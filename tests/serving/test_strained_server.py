@@ -40,6 +40,20 @@ def test_slow_clients_are_hung_up_on(server) -> None:
     assert server.ask("/v1/embeddings", GOOD)[0] == 200
 
 
+def test_a_client_that_does_not_read_its_answer_is_hung_up_on(server) -> None:
+    text = "x" * 10_000_000  # which is in the answer of Cohere's API: more than the system takes off the server's hands
+    body = json.dumps({"model": "tiny-model", "input_type": "search_query", "texts": [text]})
+    head = JSON_HEAD.replace("/v1/embeddings", "/v2/embed")
+    answered = 'evenspan_requests_total{path="/v2/embed",status="200"}'
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.connect(("127.0.0.1", server.port))
+        line.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        until(lambda: server.metric(answered) == 1)
+        until(lambda: not server.holds(line))
+        assert server.ask("/v1/embeddings", GOOD)[0] == 200
+
+
 def test_a_client_that_leaves_frees_its_place(server) -> None:
     texts = 'evenspan_texts_total{input_type="document"}'
     before, body = server.metric(texts), json.dumps(documents(25))

@@ -54,7 +54,9 @@ class Limits:
     batch_tokens: Annotated[
         int | None, number("Tokens in a batch, at most (default: 4,096 on a CPU, 32,768 or more on a GPU).")
     ] = None
-    patience: Annotated[float, decimal("Seconds that a client may take to send a request.", 0.1, 3600)] = 30.0
+    patience: Annotated[
+        float, decimal("Seconds that a client may take to send a request, or to read on.", 0.1, 3600)
+    ] = 30.0
 
 
 def serve(

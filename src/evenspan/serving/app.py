@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -75,13 +74,6 @@ def create_app(settings: ServerSettings, surroundings: Surroundings = contextlib
     _add_parts(app, engine)
     _add_information(app, engine)
     _add_page(app)
-    if settings.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(settings.cors_origins),
-            allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type"],
-        )
     return Guard(app, engine)
 
 
@@ -137,6 +129,7 @@ def _add_information(app: FastAPI, engine: EncoderProcess) -> None:
     async def health() -> Response:
         if not engine.healthy:
             raise errors.ApiError(503, engine.died or "Batches fail.")
+        await _while_open(engine.waiting())
         return json_response({"status": "ok"})
 
     @app.get("/metrics")

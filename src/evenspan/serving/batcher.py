@@ -90,7 +90,7 @@ class Batcher:
         self._lanes: dict[Role, OrderedDict[Entry, None]] = {role: OrderedDict() for role in ROLES}
         self._jobs: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
-        self._in_a_row = 0
+        self._in_a_row, self._was_job = 0, False
         self._closed = False
         self._rate = 0.0  # tokens a second, lately
         self.waiting_tokens = 0
@@ -107,7 +107,7 @@ class Batcher:
             self._changed.notify()
 
     def put_job(self, job: Callable[[], None]) -> None:
-        """Ask for something else, which is done between two batches."""
+        """Ask for something else, which is done between two batches, and one at a time while texts wait."""
         with self._changed:
             self._refuse_if_closed()
             if len(self._jobs) >= self._most_jobs:
@@ -127,7 +127,8 @@ class Batcher:
         with self._changed:
             while wait and not self._closed and not self._jobs and not any(self._lanes.values()):
                 self._changed.wait()
-            if self._jobs:
+            self._was_job = bool(self._jobs) and not (self._was_job and any(self._lanes.values()))
+            if self._was_job:
                 return Work(None, job=self._jobs.popleft())
             role = self._next_role()
             return None if role is None else self._batch(role)

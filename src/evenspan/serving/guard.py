@@ -7,6 +7,7 @@ import hmac
 import time
 
 from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenspan.serving.errors import ApiError, busy
@@ -31,8 +32,8 @@ class Guard:
     """Wraps the application. Whole bodies are read here, within their limits; the application gets them as they are."""
 
     def __init__(self, app: ASGIApp, engine: EncoderProcess) -> None:
-        self.app, self.engine = app, engine
-        self.settings, self.metrics = engine.settings, engine.metrics
+        self.engine, self.settings, self.metrics = engine, engine.settings, engine.metrics
+        self.app = self._for_pages(app)
         self.held = 0  # bytes of bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,14 +54,27 @@ class Guard:
         except ClientLeftError:
             self.metrics.left.inc()
         except ApiError as error:
-            await error.response()(scope, receive, watched)
+            await self._for_pages(error.response())(scope, receive, watched)
         except Exception as error:
             report("A request failed", error)
             if status == _CLIENT_LEFT:  # nothing was sent yet
-                await ApiError(500, "Something broke in the server.").response()(scope, receive, watched)
+                broken = ApiError(500, "Something broke in the server.").response()
+                await self._for_pages(broken)(scope, receive, watched)
         route = getattr(scope.get("route"), "path", "other")
         self.metrics.requests.labels(route, status).inc()
         self.metrics.seconds.labels(route).observe(time.perf_counter() - began)
+
+    def _for_pages(self, app: ASGIApp) -> ASGIApp:
+        """The same for pages elsewhere, if any were named: they read refusals, too."""
+        if not self.settings.cors_origins:
+            return app
+        return CORSMiddleware(
+            app,
+            allow_origins=list(self.settings.cors_origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type"],
+            expose_headers=["retry-after"],
+        )
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)

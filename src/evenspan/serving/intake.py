@@ -44,40 +44,44 @@ class Intake:
     def __init__(self, engine: Engine, answer: Callable[[int, Any], None]) -> None:
         self._engine, self._answer = engine, answer
         self._readers = ThreadPoolExecutor(2, "evenspan-tokenizing")
-        self._open: dict[int, Ticket | None] = {}  # what is not answered; what is not read has no ticket
+        self._open: dict[int, Ticket | Encode | Parts] = {}  # what is not answered; what is read is a ticket
         self._taking = threading.Lock()
 
     def ask(self, number: int, request: Request) -> None:
         """Take in a request; it is answered later, or at once if it is refused."""
         match request:
             case Encode():
-                self._open[number] = None
+                self._open[number] = request
                 if sum(map(len, request.texts)) < _SHORT:
-                    self._attempt(number, lambda: self._take_in(number, request))
+                    self._attempt(number, self._take_in)
                 else:
-                    self._readers.submit(self._attempt, number, lambda: self._take_in(number, request))
+                    self._readers.submit(self._attempt, number, self._take_in)
             case Parts():
-                self._open[number] = None
-                self._attempt(number, lambda: self._engine.batcher.put_job(lambda: self._look(number, request)))
+                self._open[number] = request
+                self._attempt(number, lambda _: self._engine.batcher.put_job(lambda: self._attempt(number, self._look)))
             case CountWaiting():
                 self._answer(number, self._engine.batcher.waiting_tokens)
             case Leave():
                 with self._taking:
-                    if ticket := self._open.pop(number, None):
-                        self._engine.batcher.cancel(ticket)
+                    left = self._open.pop(number, None)  # and with it its texts, if they wait to be read
+                    if isinstance(left, Ticket):
+                        self._engine.batcher.cancel(left)
             case Stop():
                 self._engine.batcher.close()
 
-    def _attempt(self, number: int, step: Callable[[], None]) -> None:
+    def _attempt(self, number: int, step: Callable[[int], None]) -> None:
         """Do something for a request, or answer why not."""
         try:
-            step()
+            step(number)
         except Exception as error:
             if not isinstance(error, _SAID):
                 report("A request failed", error)
             self._settle(number, error)
 
-    def _take_in(self, number: int, request: Encode) -> None:
+    def _take_in(self, number: int) -> None:
+        request = self._open.get(number)
+        if not isinstance(request, Encode):  # the client has left
+            return
         encoder = self._engine.encoders[request.role]
         try:
             ready = (encoder.read_ids if request.are_ids else encoder.read)(request.texts)
@@ -100,17 +104,16 @@ class Intake:
                 self._open[number] = ticket
                 self._engine.batcher.put(ticket)
 
-    def _look(self, number: int, request: Parts) -> None:
-        def look() -> None:
-            text, calibration, segments, question = request
-            try:
-                found = parts(self._engine.model, text, calibration, segments=segments, question=question)
-            except (TypeError, ValueError) as error:
-                raise RefusedError(str(error)) from None
-            self._settle(number, asdict(found))
-
-        if number in self._open:
-            self._attempt(number, look)
+    def _look(self, number: int) -> None:
+        request = self._open.get(number)
+        if not isinstance(request, Parts):
+            return
+        text, calibration, segments, question = request
+        try:
+            found = parts(self._engine.model, text, calibration, segments=segments, question=question)
+        except (TypeError, ValueError) as error:
+            raise RefusedError(str(error)) from None
+        self._settle(number, asdict(found))
 
     def _settle(self, number: int, answer: Any) -> None:
         """Answer a request, unless its client has left."""

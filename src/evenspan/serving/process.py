@@ -36,7 +36,7 @@ from evenspan.serving.metrics import Metrics
 from evenspan.serving.settings import ServerSettings
 
 _FAILURES = 3  # batches in a row that fail: the device is lost
-_PATIENCE = 5  # seconds for a process that said its last word to end
+_PATIENCE = 5  # seconds for a process that said its last word to end, or for one that is asked how it is
 _logger = logging.getLogger(__name__)
 
 
@@ -105,14 +105,22 @@ class EncoderProcess:
         return of_document
 
     async def waiting(self) -> int:
-        """Tokens in the queue."""
-        tokens: int = await self._ask(CountWaiting())
+        """Tokens in the queue.
+
+        Raises:
+            ClosedError: if the process cannot say it, also because it hangs.
+        """
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                tokens: int = await self._ask(CountWaiting())
+        except TimeoutError:
+            raise ClosedError("The encoder process does not answer.") from None
         return tokens
 
     async def _ask(self, request: Request) -> Any:
+        self._loop = asyncio.get_running_loop()  # first: whoever sees the end tells the loop after `_is_over` is set
         if self._is_over:
             raise ClosedError(self.died or "The server is shutting down.")
-        self._loop = asyncio.get_running_loop()
         number = next(self._numbers)
         future = self._waiting[number] = self._loop.create_future()
         self._outbox.put(number, request)

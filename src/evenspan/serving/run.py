@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import socket
 from collections.abc import Callable
@@ -92,13 +93,15 @@ class _Server(uvicorn.Server):
 
 
 def _protocol(patience: float) -> type[asyncio.Protocol]:
-    """HTTP for clients that send the head of a request within this time, or are hung up on."""
+    """HTTP for clients that send the head of a request within this time, and read on in an answer, or are hung up on."""
 
     class HurriedProtocol(H11Protocol):
         _hurry: asyncio.TimerHandle | None = None
+        _reading: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            transport.set_write_buffer_limits(0)  # so that `pause_writing` is called whenever something is left
             self._expect_head()
 
         def data_received(self, data: bytes) -> None:
@@ -110,7 +113,28 @@ def _protocol(patience: float) -> type[asyncio.Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._relax()
+            self._stop_watching()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._watch()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._stop_watching()
+
+        def _watch(self, left: float = math.inf) -> None:
+            now = self.transport.get_write_buffer_size()
+            if now >= left:  # nothing was read meanwhile, and even a server that ends would wait for it
+                self.transport.abort()
+            else:
+                self._reading = self.loop.call_later(patience, self._watch, now)
+
+        def _stop_watching(self) -> None:
+            if self._reading is not None:
+                self._reading.cancel()
+                self._reading = None
 
         def _expect_head(self) -> None:
             self._hurry = self.loop.call_later(patience, self.transport.close)

@@ -32,7 +32,7 @@ class ServerSettings:
         max_texts: in a request.
         max_bytes: in the body of a request.
         max_held_bytes: in the bodies of all requests together.
-        patience: seconds that a client may take to send a request.
+        patience: seconds that a client may take to send a request, or to read on in its answer.
     """
 
     model: str
