@@ -218,6 +218,27 @@ def partitions() -> str:
     )
 
 
+def one_vector() -> str:
+    """One vector for each document: plain, calibrated, or the average of its plain chunks."""
+    rows = json.loads((RESULTS / "partition.json").read_text("utf-8"))
+
+    def named(row: dict[str, Any]) -> str:
+        if row["strength"] is None:
+            return f"average of windows of {row['chunks']}"
+        return f"{row['partition']}, λ = {row['strength']:g}" if row["strength"] else "plain"
+
+    def place(row: dict[str, Any]) -> tuple[bool, int]:
+        return row["strength"] is None, row["chunks"]
+
+    cells = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        own = [row for row in rows if row["model"] == model and (row["strength"] is None or not row["chunks"])]
+        for row in sorted(own, key=place):
+            figures = (*row["by"], row["ndcg"], row["hm"])
+            cells.append([model, named(row), *(f"{figure:.1f}" for figure in figures), f"{row['psi']:.3f}"])
+    return table(["model", "vector", *POSITIONS, "all", "HM", "PSI"], cells, left=2)
+
+
 def stand_ins() -> str:
     """How well stand-ins rank settings and methods, and what the setting that they choose is worth."""
     rows = json.loads((RESULTS / "stand_ins.json").read_text("utf-8"))
@@ -354,6 +375,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sweeping": sweeping,
     "audited": audited,
     "pairs": pairs,
+    "one-vector": one_vector,
     "auditing": auditing,
     "indexing": indexing,
     "miniatures": miniatures,
