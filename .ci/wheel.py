@@ -34,7 +34,7 @@ COMMANDS = {
     ],
     "eval": [
         "evenspan evaluate model --benchmark my-data --baseline bm25 --baseline segment-average --segment-embedder self",
-        "evenspan tune model --texts corpus.jsonl",
+        "evenspan tune model --texts corpus.jsonl --output tuning",
     ],
     "serve": ["python ask.py", "refused serve-ray: evenspan serve model --engine ray"],
     "serve-ray": ["python ask.py --engine ray"],

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 import evenspan
 
 
@@ -42,3 +44,9 @@ def test_import_changes_nothing() -> None:
 
 def test_import_alone_does_not_load_torch() -> None:
     assert run("import sys, evenspan; print('torch' in sys.modules)") == "False"
+
+
+@pytest.mark.parametrize("line", ["audit m --texts nowhere.jsonl", "tune m", "evaluate m"])
+def test_what_is_missing_is_said_before_torch_is_loaded(line) -> None:
+    script = "import sys; from evenspan.cli import main; print(main({!r}), 'torch' in sys.modules)"
+    assert run(script.format(line.split())) == "2 False"

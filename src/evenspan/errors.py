@@ -34,3 +34,8 @@ def require_extra(extra: str, purpose: str, *modules: str) -> None:
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
         raise MissingExtraError(f"{purpose} needs {', '.join(missing)}: pip install 'evenspan[{extra}]'")
+
+
+def require_evaluation(purpose: str, *more: str) -> None:
+    """Raise a `MissingExtraError` unless all is installed that scores and their tables need, and these modules."""
+    require_extra("eval", purpose, "ir_measures", "scipy", "pandas", *more)

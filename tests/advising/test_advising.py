@@ -94,7 +94,7 @@ def test_the_command_line_and_the_report(model, tmp_path, capsys) -> None:
     assert main([*line, "--resamples", "100", "--output", str(tmp_path / "out"), "--quiet"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("Truncated: 6 of 30 documents (20 %) are longer than the 318 tokens that the model reads;")
-    assert "stand-in queries, no questions of people" in shown
+    assert "stand-in queries, not real questions" in shown
     assert "best within 1 vector" in shown
     assert shown.rstrip().splitlines()[-1].startswith("evenspan index ")
     saved = json.loads((tmp_path / "out" / "advice.json").read_text())

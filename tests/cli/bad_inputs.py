@@ -76,6 +76,7 @@ CASES: list[tuple[object, ...]] = [
     ("nothing", 2, "No such command 'nothing'. See evenspan --help."),
     ("--nothing", 2, "No such option: --nothing"),
     ("inspects", 2, "No such command 'inspects'"),
+    ("adit", 2, "Did you mean 'audit', 'advise'? See evenspan --help."),
     ("'' ''", 2, "No such command"),
     ("--version=5", 2, "--version"),
     (LONG, 2, "…"),

@@ -88,7 +88,7 @@ def test_names_without_a_model(tmp_path) -> None:
         with pytest.raises(FileNotFoundError, match=f"no model folder '{name}'"):
             evenspan.load(name)
     for name in ("nope", "nobody/nope"):
-        with pytest.raises(OSError, match=f"Cannot load '{name}': it is no folder, .* nor in the local cache"):
+        with pytest.raises(OSError, match=f"Cannot load '{name}': there is no such folder, .* in the local cache"):
             evenspan.load(name)
     with pytest.raises(FileNotFoundError, match=r"holds no model: it has no modules\.json or config\.json"):
         evenspan.load(tmp_path)

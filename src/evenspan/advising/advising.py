@@ -18,10 +18,10 @@ from evenspan.advising.layouts import Layout, layouts
 from evenspan.advising.words import sentence_of
 from evenspan.calibration import Calibration
 from evenspan.encoding import Truncated, truncation
-from evenspan.errors import UnsupportedModelError
+from evenspan.errors import UnsupportedModelError, require_evaluation
 from evenspan.evaluation.benchmark import Benchmark
 from evenspan.evaluation.benchmarks.texts import TooShortError, documents_of, from_texts, is_made_of_texts
-from evenspan.evaluation.evaluating import Evaluator, require_evaluation
+from evenspan.evaluation.evaluating import Evaluator
 from evenspan.evaluation.methods import Calibrated
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.identity import ModelIdentity

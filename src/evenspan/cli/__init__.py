@@ -117,7 +117,8 @@ def _report(error: Exception, given: list[str]) -> int:
         text = message(error, {option.name: option.opts[0] for option in options})
     elif isinstance(error, _USAGE_ERROR):
         where = "evenspan" if command is None else f"evenspan {given[0]}"
-        text = f"{one_line(error.format_message()).rstrip('.')}. See {where} --help."
+        said = one_line(error.format_message())
+        text = f"{said}{'' if said.endswith(('.', '?')) else '.'} See {where} --help."
     else:
         about, status = traceback.format_exception_only(error)[-1].strip(), 1
         text = one_line(f"unexpected error ({about}); run again with --debug for the traceback")

@@ -6,6 +6,7 @@ from evenspan.cli import options, parsing
 from evenspan.cli.loading import load_model
 from evenspan.cli.output import Display, made
 from evenspan.cli.parsing import BadOptionError, decimal, number, option
+from evenspan.errors import require_evaluation
 
 _BUDGET = "Most vectors for a document in the index, on average."
 _BYTES = "Most bytes for a document in the index, vectors in float32."
@@ -35,8 +36,6 @@ def advise(
     """
     if encoding.resamples < 100:
         raise BadOptionError(f"--resamples must be at least 100 to tell a gain from noise, not {encoding.resamples}.")
-    from evenspan.evaluation.evaluating import require_evaluation
-
     require_evaluation("Advice", "bm25s")
     arguments = encoding.arguments()
     from evenspan.advising.advising import advise as run

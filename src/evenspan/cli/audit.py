@@ -38,12 +38,13 @@ def audit(
     position counts in the vector, plain and calibrated. With --output it writes audit.json, which `evenspan report` turns
     into a page.
     """
-    from evenspan.auditing.auditing import audit as run
     from evenspan.corpus.texts import read_texts
+
+    drawn = read_texts(texts, field, sample, seed, source_format)  # a wrong file is refused before torch is imported
+    from evenspan.auditing.auditing import audit as run
     from evenspan.models.calibrating import calibration_of
     from evenspan.models.inspecting import inspect_model
 
-    drawn = read_texts(texts, field, sample, seed, source_format)  # a wrong file is refused before a model is loaded
     notes = [drawn.in_words()] if drawn.left_out else []
     for note in notes:
         display.say(f"evenspan: {note}")

@@ -14,6 +14,7 @@ import typer
 from evenspan.calibration import Calibration
 from evenspan.cli import parsing
 from evenspan.cli.parsing import BadOptionError, argument, choice, number, option
+from evenspan.errors import require_evaluation
 
 SOURCE = (
     "Documents: a file (.jsonl, .csv, .tsv, .parquet, .txt or .md; also .gz and .zst), a folder of such files, a glob in "
@@ -136,8 +137,6 @@ class Data:
         given = next((name for name, value in of_texts.items() if value is not None), None)
         if given is not None and self.texts is None:
             raise BadOptionError(f"{given} is for --texts: leave it out, or give --texts in place of --benchmark.")
-        from evenspan.evaluation.evaluating import require_evaluation
-
         on_hub = self.benchmark in ("fineweb-posq", "squad-posq", "posir", "nanobeir")
         require_evaluation(purpose, *modules, *(("datasets", "pyarrow") if on_hub else ()))
 

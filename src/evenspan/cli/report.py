@@ -5,6 +5,7 @@ from typing import Annotated
 
 from evenspan.cli.output import Display
 from evenspan.cli.parsing import any_path, argument, given, option
+from evenspan.errors import require_extra
 
 _SOURCES = "What `evenspan audit`, `evaluate`, `sweep` and `advise` wrote: files, or folders with all below them."
 
@@ -20,6 +21,7 @@ def report(
     Writes one self-contained HTML page: a summary in plain words, figures, tables, settings and versions. It needs no network
     and runs no scripts. Every figure is also written as SVG and PNG, with its data as CSV, to a folder beside the page.
     """
+    require_extra("report", "A report", "matplotlib")
     from evenspan.report import read_sources, write_report
     from evenspan.report.write import check_output
 

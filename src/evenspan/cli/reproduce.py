@@ -10,6 +10,7 @@ from evenspan.cli.loading import load_model
 from evenspan.cli.options import Encoding, SegmentEmbedder
 from evenspan.cli.output import Display, made
 from evenspan.cli.parsing import BadOptionError, choice, option
+from evenspan.errors import require_evaluation
 
 _COPY = "A local copy of the data set, in the layout that it has on the hub."
 _TABLE = "The paper's table: fineweb-posq, posir or nanobeir."
@@ -46,12 +47,11 @@ def reproduce(
     """
     if table != "posir" and (language or setting):
         raise BadOptionError(f"--language and --setting are for the table posir, not {table}: leave them out.")
+    require_evaluation("Reproduction", "chonkie", "datasets", "pyarrow")
     arguments = encoding.arguments()
-    from evenspan.evaluation.evaluating import require_evaluation
     from evenspan.evaluation.methods import SegmentAverage
     from evenspan.sweeps.reproducing import reproduce as run
 
-    require_evaluation("Reproduction", "chonkie", "datasets", "pyarrow")
     reproduced = run(
         table,
         load_model(model, encoding.device),

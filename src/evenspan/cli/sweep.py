@@ -33,11 +33,8 @@ class Settings:
 
         return read_grid(self.grid)
 
-    def prepare(self, purpose: str, data: Data, encoding: Encoding, display: Display) -> dict[str, Any]:
-        """The arguments of `sweep`; what could not be written is refused first."""
-        data.require(purpose)
-        if self.output is not None:
-            require_extra("report", "--output", "matplotlib")
+    def prepare(self, data: Data, encoding: Encoding, display: Display) -> dict[str, Any]:
+        """The arguments of `sweep`."""
         arguments = encoding.arguments()
         grid = self.read_grid()
         benchmark = data.load_benchmark(encoding.seed)
@@ -53,7 +50,10 @@ def sweep(*, data: Data, settings: Settings, encoding: Encoding, display: Displa
     Evaluates a model plain and under every setting of a grid, with the work that the settings share done once. With --output
     it writes results, tables and figures (PNG and SVG). If it is interrupted, the same command goes on from its cache.
     """
-    arguments = settings.prepare("A sweep", data, encoding, display)
+    data.require("A sweep")
+    if settings.output is not None:  # what could not be written is refused first
+        require_extra("report", "--output", "matplotlib")
+    arguments = settings.prepare(data, encoding, display)
     from evenspan.sweeps import sweep as run
 
     def tell(result: Any) -> None:

@@ -1,5 +1,6 @@
 """`evenspan tune`: the setting to use, if any."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,13 +37,14 @@ def tune(
     """
     if encoding.resamples < 100:
         raise BadOptionError(f"--resamples must be at least 100 to tell a gain from noise, not {encoding.resamples}.")
+    data.require("Tuning")
     from evenspan.evaluation.benchmarks.texts import TooShortError
     from evenspan.models.calibrating import calibrate
     from evenspan.sweeps import LeftOff, left_off
     from evenspan.sweeps import tune as run
 
     try:
-        arguments = settings.prepare("Tuning", data, encoding, display)
+        arguments = settings.prepare(data, encoding, display)
     except TooShortError as error:
         model = load_model(data.model, encoding.device)
         tuning: LeftOff | Any = left_off(model, error, settings.read_grid(), encoding.document_prompt)
@@ -60,7 +62,10 @@ def tune(
             tuning.write(settings.output / "tuning.json")
             (settings.output / "tuning.txt").write_text(f"{tuning}\n", encoding="utf-8")
             if not isinstance(tuning, LeftOff):
-                tuning.sweep.write(settings.output)
+                drawn = find_spec("matplotlib") is not None
+                tuning.sweep.write(settings.output, figures=drawn)
+                if not drawn:
+                    display.say("Figures are left out. To have them: pip install 'evenspan[report]'")
         display.say(f"Every command takes it: --calibration {settings.output / 'tuning.json'}")
     if save is not None and tuning.calibration is not None:
         calibrate(model, tuning.calibration).save_pretrained(str(save))

@@ -10,7 +10,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
-from evenspan.errors import require_extra
+from evenspan.errors import require_evaluation
 from evenspan.evaluation.benchmark import Benchmark, Collection
 from evenspan.evaluation.measures import measure, with_default_cut
 from evenspan.evaluation.methods import Bm25, Calibrated, Hybrid, Method, Plain, baseline
@@ -29,11 +29,6 @@ _PACKAGES = (
     "evenspan", "torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "ir-measures",
     "pytrec-eval-terrier", "bm25s", "pystemmer", "chonkie", "datasets", "python",
 )  # fmt: skip
-
-
-def require_evaluation(purpose: str, *more: str) -> None:
-    """Raise a `MissingExtraError` unless all is installed that scores and their tables need, and these modules."""
-    require_extra("eval", purpose, "ir_measures", "scipy", "pandas", *more)
 
 
 def evaluate(

@@ -95,8 +95,8 @@ class ModelFiles:
             if any(map(self.path, _MARKS)):
                 return
         raise OSError(
-            f"Cannot load {name!r}: it is no folder, and neither on the hub, as far as that can be reached, nor in the "
-            "local cache. Where there is no connection, download it elsewhere and pass its folder."
+            f"Cannot load {name!r}: there is no such folder, and no such model on the hub or in the local cache. Check its "
+            "name and the connection. Without a connection, pass the folder of a model that you downloaded elsewhere."
         )
 
     def _fetch(self, file: str) -> Path | None:

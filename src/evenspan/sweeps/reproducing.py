@@ -11,9 +11,10 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
+from evenspan.errors import require_evaluation
 from evenspan.evaluation.benchmarks import load_benchmark
 from evenspan.evaluation.benchmarks.posir import LANGUAGES
-from evenspan.evaluation.evaluating import Evaluator, require_evaluation
+from evenspan.evaluation.evaluating import Evaluator
 from evenspan.evaluation.methods import SegmentAverage
 from evenspan.models.calibrating import uncalibrated
 from evenspan.models.inspecting import inspect_model

@@ -72,9 +72,9 @@ class SweepResult:
             for setting, result in [(None, self.plain), *self.results.items()]
         )
 
-    def write(self, folder: str | Path) -> None:
+    def write(self, folder: str | Path, *, figures: bool = True) -> None:
         """Write every result, the table and, where there are positions, both figures as PNG and SVG with their data."""
-        drawn = self.plain.psi is not None and bool(self.results)
+        drawn = figures and self.plain.psi is not None and bool(self.results)
         if drawn:
             require_extra("report", "The figures of a sweep", "matplotlib")
         target = Path(folder)

@@ -14,8 +14,9 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder
+from evenspan.errors import require_evaluation
 from evenspan.evaluation.benchmark import Benchmark
-from evenspan.evaluation.evaluating import Evaluator, require_evaluation
+from evenspan.evaluation.evaluating import Evaluator
 from evenspan.evaluation.methods import Calibrated, Method, Plain, Vectors
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.vectors import CachedEncoder

@@ -70,7 +70,7 @@ class Tuning:
         kind = "stand-in queries" if is_made_of_texts(plain.setting["benchmark_options"]) else "queries"
         return (
             f"It rests on {count(len(plain.per_query))} {kind} in {count(plain.setting['documents'])} documents of "
-            f"{plain.benchmark}: those on some of the documents chose, the others confirmed."
+            f"{plain.benchmark}: those on one part of the documents chose, the others confirmed."
         )
 
     @property

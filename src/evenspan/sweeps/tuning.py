@@ -10,10 +10,11 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder, Truncated, truncation
+from evenspan.errors import require_evaluation
 from evenspan.evaluation.benchmark import Benchmark
 from evenspan.evaluation.benchmarks.texts import TooShortError, documents_of, from_texts, is_made_of_texts
 from evenspan.evaluation.comparing import Comparison, compare
-from evenspan.evaluation.evaluating import evaluate, require_evaluation
+from evenspan.evaluation.evaluating import evaluate
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.scoring import Resampling, summarise
 from evenspan.sweeps.grids import paper_grid

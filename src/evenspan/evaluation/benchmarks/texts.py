@@ -122,7 +122,7 @@ def _query(stand_in: StandIn, corpus: dict[str, str]) -> Query:
 def _remark(queries: int, answered: int, documents: int, left_out: float) -> str:
     how = "as they are" if left_out == 0 else f"with {100 * left_out:.0f} % of their words left out"
     of = f"{queries:,} sentences of {answered:,} of the {documents:,} documents, {how}"
-    return f"stand-in queries, no questions of people: {of}; they rank settings, and say less about levels"
+    return f"stand-in queries, not real questions: {of}; they rank settings, and say less about levels"
 
 
 def _at_least_one(name: str, value: int) -> int:
