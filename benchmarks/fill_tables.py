@@ -95,16 +95,20 @@ def paper_rows() -> list[list[str]]:
 
 
 def summary() -> str:
-    """Plain and with the default setting: the paper's figures and the miniatures'."""
-    rows = [["bge-m3, FineWeb-PosQ (as printed in the paper)", *row] for row in paper_rows()]
+    """Plain and with the default setting, in one cell: the paper's figures and the miniatures'."""
+    rows = [["bge-m3, as printed in the paper", *arrows(*(row[1:] for row in paper_rows()))]]
     names = {"cls": "first-token miniature", "last": "last-token miniature", "mean": "mean-pooled miniature"}
     for kind, name in names.items():
-        found = swept(kind)
+        pair = []
         for setting in ("none", str(Calibration())):
-            *groups, _, harmonic_mean, psi = found[setting]
-            figures = [f"{100 * value:.1f}" for value in (*groups, harmonic_mean)]
-            rows.append([f"{name}, new Wikipedia articles", setting_name(setting), *figures, f"{psi:.3f}"])
-    return table(["model, data", "setting", *POSITIONS, "HM", "PSI"], rows, left=2)
+            *groups, _, harmonic_mean, psi = swept(kind)[setting]
+            pair.append([f"{100 * value:.1f}" for value in (*groups, harmonic_mean)] + [f"{psi:.3f}"])
+        rows.append([name, *arrows(*pair)])
+    return table(["model", *POSITIONS, "HM", "PSI"], rows)
+
+
+def arrows(before: list[str], after: list[str]) -> list[str]:
+    return [f"{one}\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}{other}" for one, other in zip(before, after, strict=True)]
 
 
 def encoding() -> str:
