@@ -51,6 +51,7 @@ from evenspan.models.standard import text_features
 BARE_TOKENS = 32_768
 SECTIONS = ("main", "index", "cold", "memory", "lengths", "qwen", "processes", "ray")
 FEWER = 3  # sentence-transformers itself gets every third of the documents: it takes a multiple of the time
+TURNS = 3  # the documents over again, for Ray
 SHAPES: dict[str, dict[str, Any]] = {
     "24 x 1,024": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
     "12 x 768": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
@@ -342,7 +343,7 @@ def ray(run: Run, texts: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         evenspan.calibrate(run.model("24 x 1,024")).save_pretrained(f"{folder}/model")
         source = Path(folder) / "corpus.jsonl"
-        several = (f"{turn} {text}" for turn in range(4) for text in texts)
+        several = (f"{turn} {text}" for turn in range(TURNS) for text in texts)
         lines = (json.dumps({"id": str(number), "text": text}) for number, text in enumerate(several))
         source.write_text("\n".join(lines) + "\n", encoding="utf-8")
         for engine in ("local", "ray"):
@@ -358,7 +359,7 @@ def ray(run: Run, texts: list[str]) -> None:
                 "ray", engine=engine, documents=summary.total, seconds=summary.seconds, steady_tokens_s=rates[engine]
             )
     IndexProgress.committed = count  # type: ignore[method-assign]
-    run.note("ray", documents=4 * len(texts), times_local=rates["local"] / rates["ray"])
+    run.note("ray", documents=TURNS * len(texts), times_local=rates["local"] / rates["ray"])
 
 
 def cpu(run: Run, repeats: int = 5) -> None:
