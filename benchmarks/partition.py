@@ -49,6 +49,8 @@ def rank(options: argparse.Namespace) -> None:
 
     more = {} if options.model.startswith("miniature:") else {"model_kwargs": {"dtype": "float32"}}
     model = evenspan.load(options.model, device=options.device, **more)
+    if options.half:
+        model = model.half()
     if options.tokens:
         model.max_seq_length = options.tokens
     benchmark = load_benchmark(options.data)
@@ -191,6 +193,7 @@ def main() -> None:
     ranking.add_argument("--tokens", type=int, help="how much of a text the model is to read")
     ranking.add_argument("--averages", action="store_true", help="also the average of each document's plain chunks")
     ranking.add_argument("--device", default="cpu")
+    ranking.add_argument("--half", action="store_true", help="float16: on some CPUs more than twice as fast")
     ranking.set_defaults(run=rank)
     made = commands.add_parser("table")
     made.add_argument("data", type=Path, nargs="+")

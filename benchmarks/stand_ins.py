@@ -93,6 +93,8 @@ def rank(options: argparse.Namespace) -> None:
 
     more = {} if options.model.startswith("miniature:") else {"model_kwargs": {"dtype": "float32"}}
     model = evenspan.load(options.model, device=options.device, **more)
+    if options.half:
+        model = model.half()
     searched = benchmarks(options.data, options.limit)
     corpus = searched["real"].corpus
     texts, encoder = list(corpus.values()), Encoder(model)
@@ -267,6 +269,7 @@ def main() -> None:
     ranking.add_argument("--name", help="what the model is called (default: its own name)")
     ranking.add_argument("--limit", type=int, help="a quick look: so many documents")
     ranking.add_argument("--settings", type=int, help="a quick look: so many settings and methods")
+    ranking.add_argument("--half", action="store_true", help="float16: on some CPUs more than twice as fast")
     ranking.set_defaults(run=rank)
     tables = commands.add_parser("table")
     tables.add_argument("data", type=Path, nargs="+")
