@@ -65,7 +65,19 @@ def setting_name(method: str) -> str:
         return "plain"
     setting = Calibration.parse(method)
     size = f", B = {setting.basket_size}" if setting.basket_size != Calibration.basket_size else ""
-    return f"{setting.variant}, λ = {setting.strength:g}{size}"
+    even = ", even" if setting.partition == "even" else ""
+    return f"{setting.variant}, λ = {setting.strength:g}{size}{even}"
+
+
+def method_name(method: str) -> str:
+    """A method in a few words: of a baseline's options its window alone, as the others have their defaults."""
+    first, plus, second = method.partition("+")
+    if is_setting(first):
+        return setting_name(first)
+    name, _, options = first.partition(",")
+    window = re.search(r"window=(\d+)", options)
+    name = f"{name} {window[1]}" if window else name
+    return f"{name} + {setting_name(second)}" if plus else name
 
 
 def demo() -> str:
@@ -274,7 +286,7 @@ def compared(name: str) -> str:
         header,
         (
             [
-                row["method"].replace(",layers=half", ""),
+                method_name(row["method"]),
                 *(cell(row, column) for column in columns),
                 f"{row['vectors_per_document']:.1f}",
                 f"{row['bytes_per_document']:,.0f}",
