@@ -144,6 +144,8 @@ def test_the_command_names_documents_by_lines_where_ids_do_not_tell_them_apart(t
     for name, rows in (("a", '{"id": 1, "text": "W1."}\n' * 3), ("b", '{"_id": 1, "text": "W2."}\n' * 3)):
         (tmp_path / f"{name}.jsonl").write_text(rows)
     assert index_fields(str(tmp_path / "[ab].jsonl")) == {"--id": "@line"}
+    corpus.write_text('{"id": "W1."}\n{"id": "W2."}\n')  # a text is no id, too
+    assert index_fields(str(corpus)) == {"--field": "id", "--id": "@line"}
 
 
 def test_the_command_of_hybrid_search_builds_both_indexes() -> None:

@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 import torch
 from helpers import calls, tiny
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 import evenspan
-from evenspan.encoding import processes
+from evenspan.encoding import fallback, processes
 from evenspan.models import batches, windows
 
 TEXTS = [tiny.text(3 + number % 40, number) for number in range(60)]
@@ -84,8 +86,42 @@ def test_a_stream_of_a_model_that_is_not_standard_is_of_one_setting(cls_model, s
     with evenspan.calibrated(cls_model, SETTING):
         arrays = evenspan.encode_documents(cls_model, iter(TEXTS), progress=False)
         next(arrays)
-    with pytest.raises(RuntimeError, match="changed in the middle of a stream"):
+    with pytest.raises(RuntimeError, match="changed in the middle of a call"):
         next(arrays)
+
+
+def test_a_list_of_a_model_that_is_not_standard_is_of_one_setting(cls_model, monkeypatch) -> None:
+    cls_model[0].processing_kwargs = {"text": {"truncation": True}}
+    evenspan.calibrate(cls_model, SETTING)
+    encode = fallback.OwnEncode.batch
+
+    def restored_behind(own: fallback.OwnEncode, *args: object) -> np.ndarray:
+        vectors = encode(own, *args)
+        evenspan.restore(cls_model)
+        return vectors
+
+    monkeypatch.setattr(fallback.OwnEncode, "batch", restored_behind)
+    with pytest.raises(RuntimeError, match="changed in the middle of a call"):
+        evenspan.encode_documents(cls_model, TEXTS, batch_tokens=200, progress=False)
+
+
+def test_a_stream_of_a_model_that_shares_a_transformer_is_of_one_setting(cls_model, small_windows) -> None:
+    long = [tiny.text(100, seed) for seed in range(30)]
+    other = SentenceTransformer(modules=list(cls_model), device="cpu")
+    with evenspan.calibrated(cls_model, SETTING):
+        expected = cls_model.encode_document(long)
+        arrays = evenspan.encode_documents(other, iter(long), progress=False)
+        first = next(arrays)
+    np.testing.assert_allclose(np.concatenate([first, *arrays]), expected, atol=2e-6)
+
+
+def test_a_shared_transformer_is_not_calibrated_for_another_pooling(cls_model) -> None:
+    other = SentenceTransformer(modules=[cls_model[0], Pooling(32, "mean")], device="cpu")
+    evenspan.calibrate(cls_model, SETTING)
+    with pytest.raises(
+        RuntimeError, match=r"evenspan.restore\(model\) before its modules become part of another model"
+    ):
+        evenspan.encode_documents(other, TEXTS, progress=False)
 
 
 def test_a_stream_that_begins_after_its_block_is_an_error(cls_model) -> None:
@@ -179,6 +215,10 @@ def test_every_process_gets_a_part_of_a_short_list(texts, sizes, cls_model, monk
 
 
 def test_a_model_that_cannot_be_copied_to_a_process(cls_model) -> None:
+    cls_model.lock = threading.Lock()
+    with pytest.raises(TypeError, match=r"cannot be copied to another process: .*lock.* leave `devices` out"):
+        evenspan.encode_documents(cls_model, TEXTS, devices=["cpu"], progress=False)
+    del cls_model.lock
     cls_model.register_forward_hook(lambda *_: None)
     with pytest.raises(TypeError, match=r"cannot be copied to another process: .*lambda.* leave `devices` out"):
         evenspan.encode_documents(cls_model, TEXTS, devices=["cpu"], progress=False)

@@ -223,6 +223,17 @@ def shard_of(count: int):
     return with_vectors(table, vectors), [(f"x{number}", b"0" * 16) for number in range(count)]
 
 
+def test_columns_stay_when_an_earlier_shard_is_saved_later(index, store) -> None:
+    """On a GPU a shard whose vectors are kept may be saved before one that was full before it."""
+    index([{"id": "1", "text": "w1"}])
+    opened = locate_store(store["store"], write=True, table=store.get("table"))()
+    before = opened.columns()
+    opened.set_columns({**before, "colour": "str"})
+    opened.set_columns(before)
+    assert opened.columns() == {**before, "colour": "str"}
+    opened.close()
+
+
 def test_two_writers_of_one_shard(index, store, model) -> None:
     """One was given up and is still alive: before the shard is committed, and after."""
     index(rows(20))

@@ -12,8 +12,8 @@ _CLOSING = "\"'”’»›)\\]}）」』】》〉］〕"
 _OPENING = "\"'“‘«‹(\\[{（「『【《〈¿¡–—-"
 _END = re.compile(
     rf"[{_ALWAYS}]+[{_CLOSING}]*\s*"  # with what closes behind it
-    rf"|[.!?…]+[{_CLOSING}]*\s+"
-    r"|[ \t]*\n\s*\n\s*"  # an empty line
+    rf"|(?<![.!?…])[.!?…]++[{_CLOSING}]*+\s+"
+    r"|(?<![ \t])[ \t]*+\n\s*\n\s*"  # an empty line
     r"|\n(?=[ \t]*(?:[-*•–]|\d+[.)])\s)"  # the next point of a list
 )
 _ABBREVIATION = re.compile(
@@ -25,6 +25,7 @@ _ABBREVIATION = re.compile(
 )
 _FINISHED = re.compile(rf"[{_ALWAYS}.!?…][{_CLOSING}]*\s*$")
 _LAST_WORD = re.compile(r"(\S+)$")
+_LONGEST_WORD = 64  # that matters here: no abbreviation is as long, so that no text is searched again and again
 _FOLLOWING = re.compile(rf"[{_OPENING}]*+(.)", re.DOTALL)
 
 
@@ -55,7 +56,7 @@ def _ends(text: str, match: re.Match[str], start: int) -> bool:
     following = _FOLLOWING.match(text, match.end())  # not of a slice: the rest of a long text is not copied each time
     if following and following[1].islower():
         return False
-    word = _LAST_WORD.search(text, start, match.start())
+    word = _LAST_WORD.search(text, max(start, match.start() - _LONGEST_WORD), match.start())
     before = word[1].lstrip(_OPENING.replace("\\", "")) if word else ""
     initial = len(before) == 1 and before.isupper() and before.isalpha()
     return not (initial or _ABBREVIATION.fullmatch(before))

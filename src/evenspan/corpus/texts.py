@@ -117,9 +117,11 @@ def index_fields(location: str, column: str | None = None, source_format: str | 
     keys = _keys(rows)
     chosen = _text_field(keys, column)
     options = {} if chosen == "text" else {"--field": chosen}
-    ids = [row.fields.get("id" if "id" in keys else "_id") for row in rows if row.fields is not None]
+    named = "id" if "id" in keys else "_id"
+    ids = [row.fields.get(named) for row in rows if row.fields is not None]
     own = {str(value) for value in ids if isinstance(value, (str, int)) and str(value)}
-    return options if len(own) >= _WITH_ID * len(ids) else {**options, "--id": LINE_ID}
+    usable = chosen != named and len(own) >= _WITH_ID * len(ids)
+    return options if usable else {**options, "--id": LINE_ID}
 
 
 def _keys(rows: Iterable[Row]) -> dict[str, None]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
+from evenspan.calibration import Calibration
 from evenspan.encoding.fallback import OwnEncode, Pool, token_counter
 from evenspan.models.batches import MOST_TEXTS, Attempt, BatchRunner, plan_batches
 from evenspan.models.budget import budget_for
@@ -139,13 +140,17 @@ class Encoder:
             return
         calibration = calibration_of(self.model)
         for window in windows:
-            if calibration_of(self.model) != calibration:  # every window is a call of its own here
-                raise RuntimeError(
-                    "The calibration was changed in the middle of a stream. What has been returned is complete."
-                )
+            self._check_same(calibration)  # every window is a call of its own here
             if isinstance(window, TokenizedTexts):
                 raise RuntimeError("The model was changed since these texts were tokenized.")
             yield self.encode(window, bar=bar)
+
+    def _check_same(self, calibration: Calibration | None) -> None:
+        """Refuse to go on under another calibration than the one that a call began with."""
+        if calibration_of(self.model) != calibration:
+            raise RuntimeError(
+                "The calibration was changed in the middle of a call. What a stream has returned is complete."
+            )
 
     def _ids(self, features: TextFeatures, window: list[str] | TokenizedTexts) -> list[Ids]:
         tokenized = window if isinstance(window, TokenizedTexts) else features.tokenize(window)
@@ -188,10 +193,12 @@ class Encoder:
         if self._counted is not None:
             self._counted(tokens)
         lengths = [min(count, self.max_tokens) for count in tokens]
+        calibration = calibration_of(self.model)
         own = OwnEncode(self.model, self.role, self.prompt, self.unit, self.budget, attempt, pool)
         vectors = np.empty((0, 0), dtype=np.float32)
         for batch in plan_batches(lengths, self.budget.tokens, self.batch_size):
             encoded = own.batch([texts[place] for place in batch], lengths[batch[0]])
+            self._check_same(calibration)  # every batch is
             if not len(vectors):
                 vectors = np.empty((len(texts), encoded.shape[1]), dtype=np.float32)
             vectors[batch] = encoded

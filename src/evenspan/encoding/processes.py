@@ -52,10 +52,7 @@ class Worker:
         try:
             process.start()
         except (AttributeError, TypeError, pickle.PicklingError) as error:
-            raise TypeError(
-                f"This model cannot be copied to another process: {error}. Take off hooks and other functions that were put "
-                "on it, or leave `devices` out."
-            ) from error
+            raise _not_copied(error) from error
         its.close()  # so that its end is seen here
         return cls(f"Process {number} (pid {process.pid}) on {device}", process, own)
 
@@ -168,7 +165,19 @@ def _copied_to_cpu(model: SentenceTransformer) -> SentenceTransformer:
         for weight in model.parameters()
         if type(weight) is torch.nn.Parameter
     }
-    return copy.deepcopy(model, there).to("cpu")
+    try:
+        return copy.deepcopy(model, there).to("cpu")
+    except torch.OutOfMemoryError:
+        raise
+    except (AttributeError, TypeError, RuntimeError, pickle.PicklingError) as error:
+        raise _not_copied(error) from error
+
+
+def _not_copied(error: Exception) -> TypeError:
+    return TypeError(
+        f"This model cannot be copied to another process: {error}. Take off hooks and other things that were put on it, or "
+        "leave `devices` out."
+    )
 
 
 def _work(model: SentenceTransformer, device: str, options: dict[str, Any], pipe: Connection) -> None:

@@ -229,15 +229,24 @@ def call_options(model: SentenceTransformer, task: str) -> Iterator[dict[str, An
     with call_of(modules[0]):
         setting = _setting_of_call(model, modules)
         if setting is None:
-            # A forward of someone else's may know no other word, and a calibrated module in a plain model knows by itself.
-            bare = "forward" in vars(model) or (not is_calibrated and calibrated_modules(model))
-            # Else it is a call that began when the model was plain.
-            yield {"task": task} if bare else {"task": task, "calibrate": False}
+            yield {"task": task, **_of_plain_model(model, modules[0], task)}
             return
         options: dict[str, Any] = {"task": task, "calibrate": task == "document", "setting": setting}
         if _leaves_out_rows(model, modules, setting, task == "document"):
             options["pooled_only"] = True
         yield options
+
+
+def _of_plain_model(model: SentenceTransformer, module: nn.Module, task: str) -> dict[str, Any]:
+    """What a call of a plain model says to its module, which may be that of a calibrated model as well."""
+    if "forward" in vars(model):  # somebody else's, which may know no other word
+        return {}
+    if not isinstance(module, CalibratedTransformer):  # a calibrated model that is a module of this one knows by itself
+        return {} if calibrated_modules(model) else {"calibrate": False}
+    if module.setting is None or task != "document":
+        return {"calibrate": False}
+    module.setting.check_pooling(document_modules(model))
+    return {"calibrate": True, "setting": module.setting}
 
 
 def _leaves_out_rows(

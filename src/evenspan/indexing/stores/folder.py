@@ -99,8 +99,9 @@ class FolderStore(Store):
         return dict(self.manifest.get("columns") or {})
 
     def set_columns(self, columns: Columns) -> None:  # noqa: D102
-        if columns != self.columns():
-            self.manifest.put(columns=columns)
+        there = self.columns()
+        if added := {name: kind for name, kind in columns.items() if name not in there}:
+            self.manifest.put(columns={**there, **added})
 
     def digests(self, names: Sequence[str]) -> list[bytes | None]:  # noqa: D102
         return self.manifest.digests(names)
