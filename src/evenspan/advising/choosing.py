@@ -24,7 +24,7 @@ def against(plain: EvaluationResult, calibrated: EvaluationResult) -> str | None
     aim = Aim("balanced", calibrated.psi is not None)
     gain = aim.gain(plain, calibrated, comparison)
     better = gain.significant and gain.value > 0
-    return "; ".join(aim.losses(comparison)) or None if better else NOISE
+    return "; ".join(aim.losses(plain, calibrated, comparison)) or None if better else NOISE
 
 
 @dataclass(frozen=True)

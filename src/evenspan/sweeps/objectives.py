@@ -8,10 +8,10 @@ from typing import Literal, get_args
 from evenspan.evaluation.comparing import Comparison, Difference, difference_of
 from evenspan.evaluation.sampling import Values
 from evenspan.evaluation.scores import EvaluationResult
+from evenspan.evaluation.statistics import Statistic
 
 Objective = Literal["balanced", "hm", "ndcg", "worst"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-_POSITION = "nDCG@10 "  # in front of the name of a position
 
 
 @dataclass(frozen=True)
@@ -53,23 +53,30 @@ class Aim:
         """Whether a setting may cost nothing of what `losses` finds."""
         return self.objective == "balanced" and self.positions
 
-    def losses(self, comparison: Comparison) -> tuple[str, ...]:
+    def losses(self, plain: EvaluationResult, result: EvaluationResult, comparison: Comparison) -> tuple[str, ...]:
         """What a setting costs, in words, and `balanced` does not accept.
 
-        That is overall nDCG@10 that falls beyond noise, and a position that loses, beyond noise, more than any other gains.
+        That is overall nDCG@10 that falls beyond noise, and a position that loses more than any other gains, beyond noise:
+        a loss of nine points against a gain of eight and a half is none, where documents drawn anew turn it round.
         """
         if not self.positions:
             return ()
         differences = comparison.rows[-1].differences
         overall = differences["nDCG@10"]
         losses = [f"overall nDCG@10 falls by {_points(overall)}"] if overall.significant and overall.value < 0 else []
-        moves = {name: by for name, by in differences.items() if name.startswith(_POSITION)}
-        most = max((by.value for by in moves.values()), default=0.0)
+        places = {name: place for place, name in enumerate(plain.groups)}
+        moves = {name: differences[f"nDCG@10 {name}"] for name in places}
+        gaining = max(moves, key=lambda name: moves[name].value)
+        most = max(moves[gaining].value, 0.0)
         for name, by in moves.items():
-            if by.significant and -by.value > max(most, 0.0):
-                gains = f"no position gains more than {100 * max(most, 0.0):.2f}"
-                losses.append(f"{name.removeprefix(_POSITION)!r} loses {_points(by)}, and {gains}")
+            balance = difference_of(_sum_of(places[name], *([places[gaining]] if most else [])), plain, result)
+            if by.significant and balance.significant and balance.value < 0:
+                losses.append(f"{name!r} loses {_points(by)}, and no position gains more than {100 * most:.2f}")
         return tuple(losses)
+
+
+def _sum_of(*places: int) -> Statistic:
+    return lambda means: means[list(places)].sum(axis=0)
 
 
 def _lowest(means: Values) -> Values:

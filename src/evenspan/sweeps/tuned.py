@@ -85,7 +85,7 @@ class Tuning:
         if self.calibration is not None:
             answer = f"Use {self.calibration}: {best}, and on the others {measured}."
             if aim.limited:
-                answer += " Overall nDCG@10 does not fall beyond noise, and no position loses more than another gains."
+                answer += " Beyond noise, overall nDCG@10 does not fall and no position loses more than another gains."
             answer += f" It has its price: {'; '.join(self.losses)}." if self.losses else ""
         elif self.losses:
             answer = f"Leave it off: {self.candidate} was {best}, and has on the others {measured}, but it costs more than it "

@@ -46,7 +46,7 @@ def tune(
     are on the same side. It is recommended if it is better beyond noise: a paired bootstrap interval of 95 % over documents
     that lies above 0. What counts is the objective:
 
-    - `"balanced"`: HM, unless overall nDCG@10 falls beyond noise, or a position loses, beyond noise, more than any other gains;
+    - `"balanced"`: HM, unless overall nDCG@10 falls beyond noise, or a position loses more than any other gains, beyond noise;
     - `"hm"`: HM, whatever it costs;
     - `"ndcg"`: nDCG@10 over all queries;
     - `"worst"`: nDCG@10 of the position that is found worst.
@@ -137,13 +137,14 @@ def decide(
     plain = part(swept.plain, choosing=True)
     best, development_table, passed_over = _best(aim, plain, on_development)
     candidate = exact(best) if swept.detached and exact is not None else swept.results[best]
-    others = [part(result, choosing=False) for result in (swept.plain, candidate)]
+    others = part(swept.plain, choosing=False), part(candidate, choosing=False)
     confirmation = compare(others)
-    gain, losses = aim.gain(others[0], others[1], confirmation), aim.losses(confirmation)
+    gain, losses = aim.gain(*others, confirmation), aim.losses(*others, confirmation)
     better = aim.score(on_development[best]) > aim.score(plain)
     confirmed = better and gain.significant and gain.value > 0
     if aim.limited and not losses:  # the others are half of the data, and may be too few to show a loss
-        losses = tuple(f"{loss} on the development queries" for loss in aim.losses(development_table))
+        found = aim.losses(plain, on_development[best], development_table)
+        losses = tuple(f"{loss} on the development queries" for loss in found)
     use = best if confirmed and not (aim.limited and losses) else None
     losses = losses if confirmed else ()
     return Tuning(use, best, better, development_table, confirmation, swept, aim, gain, losses, passed_over=passed_over)
@@ -158,11 +159,11 @@ def _best(
     """
     ranked = sorted(results, key=lambda setting: -aim.score(results[setting]))
     first = compare([plain, results[ranked[0]]])
-    losses = aim.losses(first) if aim.limited else ()
+    losses = aim.losses(plain, results[ranked[0]], first) if aim.limited else ()
     for setting in ranked[1:] if losses else ():
         if aim.score(results[setting]) <= aim.score(plain):
             break  # what costs less gains nothing
         compared = compare([plain, results[setting]])
-        if not aim.losses(compared):
+        if not aim.losses(plain, results[setting], compared):
             return setting, compared, f"{ranked[0]}, where {'; '.join(losses)}"
     return ranked[0], first, None
