@@ -64,7 +64,7 @@ def tune(
             if not isinstance(tuning, LeftOff):
                 drawn = find_spec("matplotlib") is not None
                 tuning.sweep.write(settings.output, figures=drawn)
-                if not drawn:
+                if not drawn and tuning.sweep.plain.psi is not None:  # else there would be none anyway
                     display.say("Figures are left out. To have them: pip install 'evenspan[report]'")
         display.say(f"Every command takes it: --calibration {settings.output / 'tuning.json'}")
     if save is not None and tuning.calibration is not None:
