@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from helpers import tiny
 
+from evenspan.models.features import TextFeatures
 from evenspan.serving.batcher import ClosedError, Work
-from evenspan.serving.engine import Engine, UnderWay
+from evenspan.serving.engine import _LONGEST_STEP, Engine, UnderWay
 from evenspan.serving.intake import Intake
-from evenspan.serving.messages import BrokenError, CountWaiting, Encode, Leave, NotFiniteError, Parts, Ran, Stop
+from evenspan.serving.messages import AskState, BrokenError, Encode, Leave, NotFiniteError, Parts, Ran, Stop
 from evenspan.serving.settings import ServerSettings, access
 
 TEXTS = [tiny.text(words) for words in (20, 30, 40)]
@@ -54,7 +55,12 @@ def documents(texts: list[str]) -> Encode:
     return Encode("document", texts)
 
 
-def test_a_text_that_breaks_its_batch(desk, model, monkeypatch) -> None:
+def waiting(desk: Desk) -> int:
+    (state,) = desk.ask(AskState())
+    return state.waiting_tokens
+
+
+def test_a_text_that_breaks_its_batch(desk, model, monkeypatch, caplog) -> None:
     encoder = desk.engine.encoders["document"]
     (bad,), launch = encoder.read(TEXTS[:1]), encoder.launch
 
@@ -69,6 +75,9 @@ def test_a_text_that_breaks_its_batch(desk, model, monkeypatch) -> None:
         assert isinstance(failed, BrokenError)
         assert str(failed) == "RuntimeError"
         np.testing.assert_allclose(good.vectors, model.encode_document(TEXTS[1:]), atol=2e-6)
+    assert "A batch failed: RuntimeError" in caplog.text
+    assert ", in breaks" in caplog.text, "where it failed"
+    assert "out of everything" not in caplog.messages[0].partition("raise")[0]
     for _ in range(3):
         desk.ask(documents(TEXTS[:1]))
     assert desk.ran[-1].failures == 3, "nothing goes through any more"
@@ -94,9 +103,9 @@ def test_who_leaves_is_not_answered(folder) -> None:
     desk.answers += [Future(), Future()]
     desk.intake.ask(0, documents(TEXTS))
     desk.intake.ask(1, documents(TEXTS[:1]))
-    (before,) = desk.ask(CountWaiting())
+    before = waiting(desk)
     desk.intake.ask(0, Leave())
-    (behind,) = desk.ask(CountWaiting())
+    behind = waiting(desk)
     assert 0 < behind < before / 3
     desk.intake.ask(-1, Stop())
     desk.engine.run()
@@ -123,6 +132,76 @@ def test_what_is_not_read_yet_is_never_read_for_who_leaves(desk, monkeypatch) ->
     go_on.set()
     desk.ask(documents([f"5 {tiny.text(2000)}"]))
     assert sorted(text[0] for text in reading) == ["0", "1", "5"]
+
+
+@pytest.mark.parametrize("step", ["launch", "fetch", "job"])
+def test_how_long_a_step_takes_is_known(desk, monkeypatch, step) -> None:
+    encoder, begun, go_on = desk.engine.encoders["document"], threading.Event(), threading.Event()
+
+    def hangs(argument: Any = None, then: Any = getattr(encoder, step, lambda _: None)) -> Any:
+        begun.set()
+        assert go_on.wait(20)
+        return then(argument)
+
+    if step == "job":
+        desk.engine.batcher.put_job(hangs)
+    else:
+        monkeypatch.setattr(encoder, step, hangs)
+        desk.answers.append(Future())
+        desk.intake.ask(0, documents(TEXTS))
+    assert begun.wait(20)
+    (before,), (after,) = desk.ask(AskState()), desk.ask(AskState())
+    assert 0 < before.step_seconds < after.step_seconds
+    assert not after.hangs
+    monkeypatch.setitem(_LONGEST_STEP, "cpu", 0.0)
+    assert desk.ask(AskState())[0].hangs
+    monkeypatch.undo()
+    go_on.set()
+    desk.ask(documents(TEXTS))
+    while (state := desk.ask(AskState())[0]).step_seconds:  # its thread has yet to come back
+        pass
+    assert not state.hangs
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_short"),
+    [
+        (Encode("query", ["w"] * 20), True),
+        (Encode("query", ["w"] * 100), False),
+        (Encode("query", [[5]] * 20, are_ids=True), True),
+        (Encode("query", [[5]] * 100, are_ids=True), False),
+        (Encode("query", [tiny.text(2000)]), False),
+    ],
+)
+def test_long_requests_and_many_texts_are_read_beside(desk, monkeypatch, request_, is_short) -> None:
+    encoder, readers = desk.engine.encoders["query"], []
+    for name in ("read", "read_ids"):
+        read = getattr(encoder, name)
+
+        def watched(texts, read=read):
+            readers.append(threading.current_thread())
+            return read(texts)
+
+        monkeypatch.setattr(encoder, name, watched)
+    (encoded,) = desk.ask(request_)
+    assert len(encoded.vectors) == len(request_.texts)
+    assert [reader is threading.current_thread() for reader in readers] == [is_short]
+
+
+def test_what_goes_around_ids_is_made_once(desk, monkeypatch) -> None:
+    encoder, tokenized = desk.engine.encoders["query"], []
+    tokenize = TextFeatures.tokenize
+
+    def watched(features, texts):
+        tokenized.append(texts)
+        return tokenize(features, texts)
+
+    monkeypatch.setattr(TextFeatures, "tokenize", watched)
+    together = encoder.read_ids([[5], [6, 7]])
+    assert len(tokenized) == 1
+    for ready, ids in zip(together, ([5], [6, 7]), strict=True):
+        (alone,) = encoder.read_ids([ids])
+        np.testing.assert_array_equal(ready.content, alone.content)
 
 
 @pytest.mark.parametrize(

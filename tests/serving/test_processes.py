@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ import evenspan
 from evenspan import UnsupportedModelError
 from evenspan.cli.messages import is_expected
 from evenspan.errors import ElsewhereError
+from evenspan.serving.batcher import ClosedError
 from evenspan.serving.child import _sendable
 from evenspan.serving.engine import serving_model
 from evenspan.serving.metrics import Metrics
@@ -170,7 +172,8 @@ def test_a_server_that_is_stopped_while_its_model_is_loaded(folder) -> None:
     starting.join(30)
     assert not starting.is_alive()
     assert process.died is None
-    assert not process.healthy
+    with pytest.raises(ClosedError, match="shutting down"):
+        asyncio.run(process.check())
 
 
 def test_the_process_that_speaks_http_does_without_torch() -> None:

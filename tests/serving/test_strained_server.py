@@ -65,6 +65,9 @@ def test_a_client_that_leaves_frees_its_place(server) -> None:
         line.close()
     until(lambda: server.metric("evenspan_clients_left_total") >= 3)
     until(lambda: server.metric("evenspan_waiting_tokens") == 0)
+    requests = 'evenspan_requests_total{path="/v1/embeddings",status="%d"}'
+    assert server.metric(requests % 499) == server.metric("evenspan_clients_left_total")
+    assert server.metric(requests % 500) == 0
     assert server.metric(texts) - before < 125
     assert server.ask("/v1/embeddings", GOOD)[0] == 200
 

@@ -6,6 +6,7 @@ Kept beside the models, not in them: copies and saved models know nothing of it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,7 +55,7 @@ class Usage:
     def __init__(self) -> None:
         self.calls = 0
         self.blocks: list[Block] = []
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: dict[tuple[object, ...], functools.partial[None]] = {}
 
     def refuse_others(self, *, is_plain: bool = False) -> None:
         """Raise if another thread or task has a block open that a change would reach into."""
@@ -68,9 +69,10 @@ class Usage:
                     "of its own (copy.deepcopy(model))."
                 )
 
-    def when_idle(self, action: Callable[[], None]) -> None:
-        """Do something as soon as no call is on its way: at once, if there is none."""
-        self._waiting.append(action)
+    def when_idle(self, action: functools.partial[None]) -> None:
+        """Do something as soon as no call is on its way: at once, if there is none. The same action waits once."""
+        # A server has calls that end with it: what is asked for again and again meanwhile must not pile up.
+        self._waiting.setdefault((action.func, *map(id, action.args)), action)
         self._settle()
 
     def end_call(self) -> None:
@@ -80,7 +82,7 @@ class Usage:
 
     def _settle(self) -> None:
         while not self.calls and self._waiting:
-            self._waiting.pop(0)()
+            self._waiting.pop(next(iter(self._waiting)))()
 
 
 _usages: WeakKeyDictionary[nn.Module, Usage] = WeakKeyDictionary()

@@ -65,7 +65,7 @@ class StandingEncoder:
 
     def read_ids(self, ids: Sequence[Sequence[int]]) -> list[ReadyText]:
         """Make texts ready that somebody tokenized for this model, without special tokens or prompt."""
-        return [ReadyText(own, len(own), cut) for own, cut in map(self._usual_features().around, ids)]
+        return [ReadyText(own, len(own), cut) for own, cut in self._usual_features().around(ids)]
 
     def _usual_features(self) -> TextFeatures:
         if self._features is None:

@@ -64,20 +64,15 @@ class TextFeatures:
         ends = list(itertools.accumulate(counts))
         return [self._cut(flat[end - count : end]) for end, count in zip(ends, counts, strict=True)], counts
 
-    def around(self, content: Sequence[int]) -> tuple[Ids, bool]:
-        """The ids of a text that is tokenized already, special tokens and prompt around them, and whether it was cut."""
+    def around(self, contents: Sequence[Sequence[int]]) -> list[tuple[Ids, bool]]:
+        """The ids of texts that are tokenized already, special tokens and prompt around them, and whether each was cut."""
         known = self.tokenizer.get_vocab_size()
-        if not all(0 <= own < known for own in content):
+        if not all(0 <= own < known for content in contents for own in content):
             raise ValueError(f"Token ids of this model are numbers from 0 to {known - 1}.")
         (empty,) = self.tokenize([""]).ids
-        parts = (
-            empty[: len(empty) - self.suffix],
-            np.asarray(content, dtype=np.int32),
-            empty[len(empty) - self.suffix :],
-        )
-        ids = np.concatenate(parts)
-        read = self._cut(ids)
-        return read, len(read) < len(ids)
+        front, behind = empty[: len(empty) - self.suffix], empty[len(empty) - self.suffix :]
+        whole = [np.concatenate([front, np.asarray(content, dtype=np.int32), behind]) for content in contents]
+        return [(read, len(read) < len(ids)) for ids, read in zip(whole, map(self._cut, whole), strict=True)]
 
     def _cut(self, ids: Ids) -> Ids:
         """What is read of a text, as the tokenizer would cut it: special tokens stay."""

@@ -23,6 +23,7 @@ from evenspan.serving.batcher import ClosedError, QueueFullError
 from evenspan.serving.child import Surroundings
 from evenspan.serving.guard import ClientLeftError, Guard
 from evenspan.serving.messages import (
+    BrokenError,
     Encode,
     Encoded,
     NoRoomError,
@@ -70,6 +71,7 @@ def create_app(settings: ServerSettings, surroundings: Surroundings = contextlib
     app.add_exception_handler(errors.ApiError, errors.answer_api_error)
     app.add_exception_handler(RequestValidationError, errors.answer_validation)
     app.add_exception_handler(HTTPException, errors.answer_http)
+    app.add_exception_handler(Exception, errors.answer_unexpected)
     _add_embeddings(app, engine)
     _add_parts(app, engine)
     _add_information(app, engine)
@@ -127,15 +129,13 @@ def _add_information(app: FastAPI, engine: EncoderProcess) -> None:
 
     @app.get("/health")
     async def health() -> Response:
-        if not engine.healthy:
-            raise errors.ApiError(503, engine.died or "Batches fail.")
-        await _while_open(engine.waiting())
+        await _while_open(engine.check())
         return json_response({"status": "ok"})
 
     @app.get("/metrics")
     async def figures() -> Response:
         with contextlib.suppress(ClosedError):
-            engine.metrics.waiting.set(await engine.waiting())
+            engine.metrics.waiting.set((await engine.state()).waiting_tokens)
         return Response(engine.metrics.text(), media_type=CONTENT_TYPE)
 
 
@@ -195,6 +195,8 @@ async def _while_open(work: Coroutine[Any, Any, Result], param: str | None = Non
         raise errors.ApiError(503, str(error), headers={"Retry-After": "5"}) from None
     except NotFiniteError:
         raise errors.ApiError(500, "The model made a vector that is not finite: serve it in float32.") from None
+    except BrokenError as error:
+        raise errors.ApiError(500, f"The model failed with {error}: the server's log says where.") from None
 
 
 async def unless_left(request: Request, work: Coroutine[Any, Any, Result]) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from evenspan.models.budget import usual_tokens
 from evenspan.models.calibrating import calibrate, calibration_of, restore
 from evenspan.models.loading import load
 from evenspan.serving.batcher import ROLES, Batcher, Role, Work
-from evenspan.serving.messages import NotFiniteError, Ran
+from evenspan.serving.logs import report
+from evenspan.serving.messages import NotFiniteError, Ran, State
 from evenspan.serving.settings import ServerSettings
 
 # Batches of queries while documents wait. A GPU would be idle while several are launched one after the other; where a batch of
@@ -26,7 +26,10 @@ from evenspan.serving.settings import ServerSettings
 _QUERIES_IN_A_ROW = {"cpu": 4, "gpu": 1}
 _MOST_AHEAD = 3  # batches that a GPU has at a time
 _SMALL = 4  # a batch of less than this part of the most tokens does not last while another is launched
-_logger = logging.getLogger(__name__)
+# Seconds after which a step counts as hanging. On a GPU the largest batch of the largest model takes some. Two cores take a
+# minute for a batch of a model with 600 million weights, and many for a long document by its parts: a server that works must
+# not be started again for that, and a CPU hardly ever hangs.
+_LONGEST_STEP = {"cpu": 900.0, "gpu": 60.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +66,7 @@ class Engine:
         self.settings, self._ran = settings, ran
         self.encoders: dict[Role, StandingEncoder] = {}
         self._failures, self._finished = 0, 0.0
+        self._step_began: float | None = None  # None while there is nothing to do
         self._stack = contextlib.ExitStack()
 
     def load(self) -> None:
@@ -71,14 +75,23 @@ class Engine:
         self.calibration = calibration_of(self.model)
         self.on_gpu = self.model.device.type == "cuda"
         self._most = self.settings.batch_tokens or usual_tokens(self.model, self.model.device)
-        in_a_row = _QUERIES_IN_A_ROW["gpu" if self.on_gpu else "cpu"]
-        self.batcher = Batcher(self._plan, self.settings.queue_tokens, in_a_row)
+        self.batcher = Batcher(self._plan, self.settings.queue_tokens, _QUERIES_IN_A_ROW[self._kind])
         for role in ROLES:
             encoder = Encoder(self.model, role=role, batch_tokens=self._most, unit=False, check_finite=False)
             standing = StandingEncoder(encoder)
             self._stack.callback(standing.close)
             standing.fetch(standing.launch(standing.read(["a few words to begin with"])))
             self.encoders[role] = standing
+
+    @property
+    def _kind(self) -> str:
+        return "gpu" if self.on_gpu else "cpu"
+
+    def state(self) -> State:
+        """How it is going; may be called from any thread."""
+        began = self._step_began
+        seconds = 0.0 if began is None else time.monotonic() - began
+        return State(self.batcher.waiting_tokens, seconds, seconds > _LONGEST_STEP[self._kind])
 
     def run(self) -> None:
         """Encode until the queue is closed and empty. On a GPU batches are launched before one is waited for."""
@@ -87,6 +100,7 @@ class Engine:
             if under_way and self._is_next(under_way):
                 self._finish(under_way.pop(0))
                 continue
+            self._step_began = None
             work = self.batcher.take(wait=not under_way)
             if work is None and not under_way:
                 self._stack.close()
@@ -98,6 +112,7 @@ class Engine:
             else:
                 while under_way:
                     self._finish(under_way.pop(0))
+                self._step_began = time.monotonic()
                 work.job()
 
     def _is_next(self, under_way: Sequence[UnderWay]) -> bool:
@@ -121,11 +136,11 @@ class Engine:
         return self.encoders[role].plan(lengths)
 
     def _attempt(self, step: Callable[[Any], Any], argument: Any) -> Any:
-        """What a step returns, or its error; texts are kept out of the log."""
+        """What a step returns, or its error."""
+        self._step_began = time.monotonic()
         try:
             return step(argument)
         except Exception as error:
-            _logger.warning("A batch failed: %s", type(error).__name__)
             return error
 
     def _launch(self, work: Work) -> UnderWay:
@@ -140,9 +155,12 @@ class Engine:
         if not isinstance(results, Exception):
             results = self._attempt(encoder.fetch, results)
         if isinstance(results, Exception):  # one text must not cost others their vectors
-            few = len(work.entries) == 1
-            results = [results] if few else [self._alone(encoder, entry.text) for entry in work.entries]
-            self._failures = self._failures + 1 if all(isinstance(each, Exception) for each in results) else 0
+            error, few = results, len(work.entries) == 1
+            results = [error] if few else [self._alone(encoder, entry.text) for entry in work.entries]
+            errors = [each for each in results if isinstance(each, Exception)]
+            for one_of_its_kind in {type(each): each for each in (*errors, error)}.values():
+                report("A batch failed", one_of_its_kind)
+            self._failures = self._failures + 1 if len(errors) == len(results) else 0
         else:
             self._failures = 0
         now = time.perf_counter()

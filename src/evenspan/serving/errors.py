@@ -69,3 +69,8 @@ async def answer_http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
     message = _NO_JSON if error.status_code == 400 else str(error.detail)
     return ApiError(error.status_code, message, headers=error.headers).response()
+
+
+async def answer_unexpected(_: Request, _error: Exception) -> Response:
+    """The answer for everything else. Starlette raises the error again behind it, and the guard logs it."""
+    return ApiError(500, "Something broke in the server.").response()

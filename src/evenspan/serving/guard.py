@@ -1,4 +1,4 @@
-"""What every request passes first: who may ask, how much, and how slowly; and what is said when something breaks."""
+"""What every request passes first: who may ask, how much, and how slowly."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ _CLOSE = {"Connection": "close"}
 _CLIENT_LEFT = 499
 
 
-class ClientLeftError(Exception):
-    """Nobody waits for this answer."""
+class ClientLeftError(ApiError):
+    """Nobody waits for this answer, which is for the metrics alone."""
+
+    def __init__(self) -> None:
+        super().__init__(_CLIENT_LEFT, "The client has left.")
 
 
 class Guard:
@@ -41,7 +44,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = time.perf_counter(), _CLIENT_LEFT
+        began, status = time.perf_counter(), 500
 
         async def watched(message: Message) -> None:
             nonlocal status
@@ -51,15 +54,12 @@ class Guard:
 
         try:
             await self._serve(scope, receive, watched)
-        except ClientLeftError:
-            self.metrics.left.inc()
         except ApiError as error:
             await self._for_pages(error.response())(scope, receive, watched)
         except Exception as error:
             report("A request failed", error)
-            if status == _CLIENT_LEFT:  # nothing was sent yet
-                broken = ApiError(500, "Something broke in the server.").response()
-                await self._for_pages(broken)(scope, receive, watched)
+        if status == _CLIENT_LEFT:
+            self.metrics.left.inc()
         route = getattr(scope.get("route"), "path", "other")
         self.metrics.requests.labels(route, status).inc()
         self.metrics.seconds.labels(route).observe(time.perf_counter() - began)

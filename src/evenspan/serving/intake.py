@@ -15,8 +15,8 @@ from evenspan.serving.batcher import ClosedError, QueueFullError, Ticket
 from evenspan.serving.engine import Engine
 from evenspan.serving.logs import report
 from evenspan.serving.messages import (
+    AskState,
     BrokenError,
-    CountWaiting,
     Encode,
     Encoded,
     Leave,
@@ -29,7 +29,9 @@ from evenspan.serving.messages import (
     TooLongError,
 )
 
-_SHORT = 4000  # characters that are tokenized at once, rather than in a thread beside
+# What is tokenized at once, rather than in a thread beside: what comes next, be it the question how it is going, waits for it.
+_SHORT = 4000  # characters
+_OF_A_TEXT = 50  # characters that any text counts for besides its own
 _SAID = (QueueFullError, ClosedError, RefusedError, TooLongError, NoRoomError, NotFiniteError)
 
 
@@ -52,15 +54,15 @@ class Intake:
         match request:
             case Encode():
                 self._open[number] = request
-                if sum(map(len, request.texts)) < _SHORT:
+                if sum(len(text) + _OF_A_TEXT for text in request.texts) < _SHORT:
                     self._attempt(number, self._take_in)
                 else:
                     self._readers.submit(self._attempt, number, self._take_in)
             case Parts():
                 self._open[number] = request
                 self._attempt(number, lambda _: self._engine.batcher.put_job(lambda: self._attempt(number, self._look)))
-            case CountWaiting():
-                self._answer(number, self._engine.batcher.waiting_tokens)
+            case AskState():
+                self._answer(number, self._engine.state())
             case Leave():
                 with self._taking:
                     left = self._open.pop(number, None)  # and with it its texts, if they wait to be read

@@ -37,8 +37,8 @@ class Parts(NamedTuple):
     question: str | None
 
 
-class CountWaiting(NamedTuple):
-    """How many tokens wait? Answered with a number."""
+class AskState(NamedTuple):
+    """How is it going? Answered with `State`."""
 
 
 class Leave(NamedTuple):
@@ -49,7 +49,7 @@ class Stop(NamedTuple):
     """Please finish what waits, and end; not answered."""
 
 
-Request = Encode | Parts | CountWaiting | Leave | Stop
+Request = Encode | Parts | AskState | Leave | Stop
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,14 @@ class Encoded:
     vectors: Vectors  # (texts, dimensions)
     tokens: int
     truncated: int
+
+
+class State(NamedTuple):
+    """How the encoder process does."""
+
+    waiting_tokens: int
+    step_seconds: float  # since the step that it is at began: a batch is launched or fetched, or a document looked at
+    hangs: bool  # whether that is longer than any step should take
 
 
 class Loaded(NamedTuple):

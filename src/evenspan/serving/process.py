@@ -21,7 +21,7 @@ from evenspan.serving import child
 from evenspan.serving.batcher import ClosedError
 from evenspan.serving.channel import Outbox
 from evenspan.serving.messages import (
-    CountWaiting,
+    AskState,
     Encode,
     Encoded,
     Leave,
@@ -30,13 +30,15 @@ from evenspan.serving.messages import (
     Parts,
     Ran,
     Request,
+    State,
     Stop,
 )
 from evenspan.serving.metrics import Metrics
 from evenspan.serving.settings import ServerSettings
 
 _FAILURES = 3  # batches in a row that fail: the device is lost
-_PATIENCE = 5  # seconds for a process that said its last word to end, or for one that is asked how it is
+# Seconds for a process that said its last word or is told to stop to end, or for one that is asked how it is.
+_PATIENCE = 5
 _logger = logging.getLogger(__name__)
 
 
@@ -74,11 +76,12 @@ class EncoderProcess:
             raise self._error
 
     def stop(self) -> None:
-        """Let it finish what waits, and end."""
+        """End it, once all requests are answered: what it still does then, if it hangs for instance, is for nobody."""
         if self._process is not None:
             self._is_ending = True
             self._outbox.put(None, Stop())
-            self._process.join()
+            self._process.join(_PATIENCE)
+            self.kill()
             self._receiver.join()
             self._outbox.close()
 
@@ -89,10 +92,17 @@ class EncoderProcess:
             self._process.kill()
             self._process.join()
 
-    @property
-    def healthy(self) -> bool:
-        """Whether batches go through."""
-        return self._ready.is_set() and not self._is_over and self._failures < _FAILURES
+    async def check(self) -> None:
+        """See that batches go through.
+
+        Raises:
+            ClosedError: if they do not, saying why.
+        """
+        state = await self.state()
+        if state.hangs:
+            raise ClosedError(f"The encoder process hangs: at one step for {state.step_seconds:.0f} seconds.")
+        if self._failures >= _FAILURES:
+            raise ClosedError("Batches fail.")
 
     async def encode(self, request: Encode) -> Encoded:
         """The vectors of a request; if the task is cancelled, its place in the queue is free again."""
@@ -104,18 +114,18 @@ class EncoderProcess:
         of_document: dict[str, Any] = await self._ask(request)
         return of_document
 
-    async def waiting(self) -> int:
-        """Tokens in the queue.
+    async def state(self) -> State:
+        """How it is going.
 
         Raises:
-            ClosedError: if the process cannot say it, also because it hangs.
+            ClosedError: if the process cannot say it.
         """
         try:
             async with asyncio.timeout(_PATIENCE):
-                tokens: int = await self._ask(CountWaiting())
+                state: State = await self._ask(AskState())
         except TimeoutError:
             raise ClosedError("The encoder process does not answer.") from None
-        return tokens
+        return state
 
     async def _ask(self, request: Request) -> Any:
         self._loop = asyncio.get_running_loop()  # first: whoever sees the end tells the loop after `_is_over` is set

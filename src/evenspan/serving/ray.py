@@ -26,9 +26,8 @@ class Replica:
     app: Any
 
     async def check_health(self) -> None:
-        """Raise if batches fail: Ray then starts another replica."""
-        if not self.app.engine.healthy:
-            raise RuntimeError(self.app.engine.died or "Batches fail.")
+        """Raise if no batches go through: Ray then starts another replica."""
+        await self.app.engine.check()
 
 
 def deployment(settings: ServerSettings, replicas: tuple[int, int], resources: dict[str, Any]) -> Any:
