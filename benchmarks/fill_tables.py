@@ -109,14 +109,24 @@ def paper_rows() -> list[list[str]]:
 def summary() -> str:
     """Plain and with the default setting, in one cell: the paper's figures and the miniatures'."""
     rows = [["bge-m3, as printed in the paper", *arrows(*(row[1:] for row in paper_rows()))]]
+    (chinese,) = (
+        found for found in json.loads((RESULTS / "stand_ins.json").read_text("utf-8")) if "bge" in found["model"]
+    )
+    by_setting = {row["method"]: row["real"] for row in chinese["rows"]}
+    settings = ("none", str(Calibration()))
+    pair = [[*by_setting[setting]["by"], by_setting[setting]["hm"], by_setting[setting]["psi"]] for setting in settings]
+    rows.append([chinese["model"], *arrows(*map(cells, pair))])
     names = {"cls": "first-token miniature", "last": "last-token miniature", "mean": "mean-pooled miniature"}
     for kind, name in names.items():
-        pair = []
-        for setting in ("none", str(Calibration())):
-            *groups, _, harmonic_mean, psi = swept(kind)[setting]
-            pair.append([f"{100 * value:.1f}" for value in (*groups, harmonic_mean)] + [f"{psi:.3f}"])
-        rows.append([name, *arrows(*pair)])
+        found = [swept(kind)[setting] for setting in settings]
+        pair = [[*(100 * value for value in (*groups, mean)), psi] for *groups, _, mean, psi in found]
+        rows.append([name, *arrows(*map(cells, pair))])
     return table(["model", *POSITIONS, "HM", "PSI"], rows)
+
+
+def cells(figures: Sequence[float]) -> list[str]:
+    """nDCG@10 × 100 by position and HM, then PSI."""
+    return [*(f"{figure:.1f}" for figure in figures[:-1]), f"{figures[-1]:.3f}"]
 
 
 def arrows(before: list[str], after: list[str]) -> list[str]:
@@ -357,12 +367,12 @@ def is_setting(method: str) -> bool:
     return method.partition(",")[0] in ("none", "soft", "uniform", "hard")
 
 
-def miniatures(*kinds: str) -> str:
+def miniatures() -> str:
     """Each miniature plain and at three strengths of the default setting."""
     settings = ["none", *(str(Calibration(strength=strength)) for strength in (0.5, 0.75, 1.0))]
     rows = []
     names = {"cls": "first token", "last": "last token", "mean": "mean"}
-    for kind, name in ((kind, names[kind]) for kind in kinds or names):
+    for kind, name in names.items():
         by_method = swept(kind)
         for setting in filter(by_method.__contains__, settings):
             *figures, psi = by_method[setting]
@@ -395,7 +405,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "auditing": auditing,
     "indexing": indexing,
     "miniatures": miniatures,
-    "mean": lambda: miniatures("mean"),
+    "mean": lambda: compared("newwiki-mean"),
     "minilm": lambda: compared("minilm"),
     "partitions": partitions,
     "stand-ins": stand_ins,
