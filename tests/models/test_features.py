@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import DataCollatorWithFlattening
 
@@ -49,16 +50,22 @@ def test_features_of_every_architecture(architecture, tmp_path) -> None:
             model.tokenizer.padding_side, model.tokenizer.truncation_side = padding, truncation
             assert_same_features(model, "w7 ")
             assert_same_features(model, task="query")
+    model.set_pooling_include_prompt(False)
+    assert_same_features(model, "w7 w8 ")
 
 
-def test_batches_without_padding_for_flash_attention(cls_model) -> None:
-    module = cls_model[0]
+@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES, ids=str)
+def test_batches_without_padding_for_flash_attention(architecture, tmp_path) -> None:
+    model = tiny.sentence_transformer(architecture, tmp_path)
+    module = model[0]
     module.can_flatten_inputs, module._flatten_position_offset = True, module._infer_flatten_position_offset()
     module.data_collator = DataCollatorWithFlattening(
         return_seq_idx=True, return_flash_attn_kwargs=True, return_position_ids=True
     )
-    assert_same_features(cls_model)
-    assert_same_features(cls_model, "w1 w2 ")
+    assert_same_features(model)
+    assert_same_features(model, "w1 w2 ")
+    model.max_seq_length = 17
+    assert_same_features(model, "w7 ")
 
 
 def test_token_types_and_tokenizers_that_change(tmp_path) -> None:
@@ -72,6 +79,8 @@ def test_token_types_and_tokenizers_that_change(tmp_path) -> None:
     backend.post_processor = TemplateProcessing(single="<s> <s> $A", special_tokens=special)
     assert_same_features(model, "w1 ")
     model.tokenizer.add_tokens(["nobody"])
+    assert_same_features(model)
+    model.tokenizer.add_special_tokens({"additional_special_tokens": ["w1"]})  # a word until now
     assert_same_features(model)
 
 
@@ -131,6 +140,15 @@ def slow_tokenizer(model: SentenceTransformer) -> SentenceTransformer:
     return model
 
 
+def written_in_python(model: SentenceTransformer) -> SentenceTransformer:
+    class Words:  # as RoFormer's tokenizer has
+        def pre_tokenize(self, text):
+            text.split(lambda _, part: part.split(" ", "removed"))
+
+    model.tokenizer.backend_tokenizer.pre_tokenizer = PreTokenizer.custom(Words())
+    return model
+
+
 def processor_options(model: SentenceTransformer) -> SentenceTransformer:
     model[0].processing_kwargs = {"text": {"max_length": 9}}
     return model
@@ -153,6 +171,7 @@ def static(_: SentenceTransformer) -> SentenceTransformer:
         (custom_class, "OwnWay has code of its own"),
         (replaced_preprocess, "its preprocessing was replaced"),
         (slow_tokenizer, "its tokenizer is a Slow"),
+        (written_in_python, "its tokenizer cannot be copied"),
         (processor_options, "it has options for its processor"),
         (messages, "it reads more than text"),
         (static, "its first module is a StaticEmbedding"),
@@ -166,6 +185,8 @@ def test_what_is_not_standard_is_left_to_sentence_transformers(change, reason, c
         vectors = Encoder(model).encode(TEXTS)
     assert reason in caplog.text
     np.testing.assert_allclose(vectors, model.encode_document(TEXTS, normalize_embeddings=True), atol=2e-6)
+    if type(model) is SentenceTransformer and change is not static:
+        assert evenspan.calibrate(model).encode_document(TEXTS).shape == vectors.shape
 
 
 def test_counts_are_those_before_anything_is_cut_off(cls_model) -> None:

@@ -103,9 +103,13 @@ def _state(tokenizer: Any) -> tuple[Any, ...]:
 def _copy_state(tokenizer: Any) -> tuple[Any, ...]:
     backend = tokenizer.backend_tokenizer
     parts = (backend.normalizer, backend.pre_tokenizer, backend.post_processor)
-    states = tuple(None if part is None else part.__getstate__() for part in parts)
-    # The backend itself: another one of the same size may number its words otherwise.
-    return backend, states, backend.get_vocab_size(), bool(getattr(tokenizer, "split_special_tokens", False))
+    try:
+        states = tuple(None if part is None else part.__getstate__() for part in parts)
+    except Exception as error:  # tokenizers has no narrower one
+        raise NotStandardError(f"its tokenizer cannot be copied ({error})") from error
+    # The backend itself: another one of the same size may number its words otherwise. A word may become a special token.
+    known = (backend.get_vocab_size(), tuple(tokenizer.all_special_tokens))
+    return backend, states, known, bool(getattr(tokenizer, "split_special_tokens", False))
 
 
 def _copy(tokenizer: Any) -> Tokenizer:
