@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -95,6 +97,27 @@ def test_another_tokenizer_of_the_same_size(cls_model) -> None:
     after = Encoder(cls_model).encode(TEXTS)
     np.testing.assert_allclose(after, cls_model.encode_document(TEXTS), atol=2e-6)
     assert not np.allclose(after, before, atol=1e-4)
+
+
+def test_threads_that_use_a_model_for_the_first_time(cls_model, monkeypatch) -> None:
+    inside, most = [], []
+    preprocess = SentenceTransformer.preprocess
+
+    def slow(*args, **options):
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.05)
+        try:
+            return preprocess(*args, **options)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(SentenceTransformer, "preprocess", slow)
+    with ThreadPoolExecutor(4) as pool:
+        encoders = [Encoder(cls_model, prompt=f"w{number} ") for number in range(4)]
+        vectors = list(pool.map(lambda encoder: encoder.encode(TEXTS), encoders))
+    assert len(vectors) == len(most) == 4
+    assert max(most) == 1, "tokenizers change their state: one call sets the padding of another"
 
 
 def test_a_model_with_routes(cls_model, last_model) -> None:
