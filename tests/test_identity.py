@@ -8,6 +8,7 @@ import pytest
 from helpers import copies, tiny
 from helpers.paths import ORACLE
 from sentence_transformers import SentenceTransformer
+from tokenizers.pre_tokenizers import PreTokenizer
 
 import evenspan
 from evenspan.evaluation import evaluate, load_benchmark
@@ -40,6 +41,14 @@ def test_digests_are_those_of_existing_caches_and_indexes(model) -> None:
     with evenspan.calibrated(model):
         assert (weights_digest(model), vectors_digest(model)) == (WEIGHTS, VECTORS)
     assert tokenizer_digest(model.tokenizer) == TOKENIZER
+
+
+def test_a_tokenizer_that_is_partly_written_in_python_has_a_digest(cls_model, last_model) -> None:
+    digests = set()
+    for own in (cls_model, cls_model, last_model):
+        own.tokenizer.backend_tokenizer.pre_tokenizer = PreTokenizer.custom(object())
+        digests.add((tokenizer_digest(own.tokenizer), vectors_digest(own)))
+    assert len(digests) == 2
 
 
 def test_the_key_of_cached_vectors_is_that_of_existing_caches(model) -> None:

@@ -136,5 +136,8 @@ def _tokenizer_rules(tokenizer: Any) -> str | None:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return None
-    rules = {name: value for name, value in json.loads(backend.to_str()).items() if name not in _SET_BY_CALLS}
-    return json.dumps(rules, sort_keys=True)
+    try:
+        whole = json.loads(backend.to_str())
+    except Exception:  # tokenizers has no narrower one for parts that are written in Python
+        whole = {"class": type(tokenizer).__name__, "vocabulary": backend.get_vocab()}
+    return json.dumps({name: value for name, value in whole.items() if name not in _SET_BY_CALLS}, sort_keys=True)

@@ -47,7 +47,7 @@ def test_a_triton_that_cannot_build_is_done_without(monkeypatch) -> None:
 def test_few_variants_are_compiled_for_texts_of_all_lengths(monkeypatch) -> None:
     """Compiling takes seconds: what a kernel is compiled for must not grow with lengths and sizes of batches."""
     pytest.importorskip("triton", reason="Triton is not installed")
-    from evenspan.core.triton import geometry, launch, rows
+    from evenspan.core.triton import every_row, geometry, launch, rows
 
     keys = set()
 
@@ -56,6 +56,7 @@ def test_few_variants_are_compiled_for_texts_of_all_lengths(monkeypatch) -> None
 
     monkeypatch.setattr(geometry, "relaunch", remember)
     monkeypatch.setattr(rows, "relaunch", remember)
+    monkeypatch.setattr(every_row, "relaunch", remember)
     heads, size, basket_size = 2, 16, 128
     for texts in (1, 2, 3, 5, 8, 31):
         for longest in (130, 200, 257, 500, 513, 1000, 2000, 4097, 8192):
@@ -72,4 +73,8 @@ def test_few_variants_are_compiled_for_texts_of_all_lengths(monkeypatch) -> None
                 rows.launch(states, states, states, parts, (0.5,) * 7, 0.125, None, output)
                 alone = torch.empty(texts, heads, 1, size, dtype=torch.float16)
                 rows.launch(alone, states, states, parts, (0.5,) * 7, 0.125, None, None)
-    assert len(keys) == 6, "the geometry of both layouts, and two kernels for all rows and for the pooled ones alone"
+                spans, kind = torch.zeros(texts, 3, dtype=torch.int64), (longest, layout is cumulative, True)
+                every_row.launch(states, states, states, spans, (basket_size, False), kind, 0.5, 0.125, None)
+    assert len(keys) == 8, (
+        "the geometry and the kernel for every row in both layouts, two kernels for all rows and for the pooled ones alone"
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import DataCollatorWithFlattening
 
@@ -49,16 +52,22 @@ def test_features_of_every_architecture(architecture, tmp_path) -> None:
             model.tokenizer.padding_side, model.tokenizer.truncation_side = padding, truncation
             assert_same_features(model, "w7 ")
             assert_same_features(model, task="query")
+    model.set_pooling_include_prompt(False)
+    assert_same_features(model, "w7 w8 ")
 
 
-def test_batches_without_padding_for_flash_attention(cls_model) -> None:
-    module = cls_model[0]
+@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES, ids=str)
+def test_batches_without_padding_for_flash_attention(architecture, tmp_path) -> None:
+    model = tiny.sentence_transformer(architecture, tmp_path)
+    module = model[0]
     module.can_flatten_inputs, module._flatten_position_offset = True, module._infer_flatten_position_offset()
     module.data_collator = DataCollatorWithFlattening(
         return_seq_idx=True, return_flash_attn_kwargs=True, return_position_ids=True
     )
-    assert_same_features(cls_model)
-    assert_same_features(cls_model, "w1 w2 ")
+    assert_same_features(model)
+    assert_same_features(model, "w1 w2 ")
+    model.max_seq_length = 17
+    assert_same_features(model, "w7 ")
 
 
 def test_token_types_and_tokenizers_that_change(tmp_path) -> None:
@@ -73,6 +82,8 @@ def test_token_types_and_tokenizers_that_change(tmp_path) -> None:
     assert_same_features(model, "w1 ")
     model.tokenizer.add_tokens(["nobody"])
     assert_same_features(model)
+    model.tokenizer.add_special_tokens({"additional_special_tokens": ["w1"]})  # a word until now
+    assert_same_features(model)
 
 
 def test_another_tokenizer_of_the_same_size(cls_model) -> None:
@@ -86,6 +97,27 @@ def test_another_tokenizer_of_the_same_size(cls_model) -> None:
     after = Encoder(cls_model).encode(TEXTS)
     np.testing.assert_allclose(after, cls_model.encode_document(TEXTS), atol=2e-6)
     assert not np.allclose(after, before, atol=1e-4)
+
+
+def test_threads_that_use_a_model_for_the_first_time(cls_model, monkeypatch) -> None:
+    inside, most = [], []
+    preprocess = SentenceTransformer.preprocess
+
+    def slow(*args, **options):
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.05)
+        try:
+            return preprocess(*args, **options)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(SentenceTransformer, "preprocess", slow)
+    with ThreadPoolExecutor(4) as pool:
+        encoders = [Encoder(cls_model, prompt=f"w{number} ") for number in range(4)]
+        vectors = list(pool.map(lambda encoder: encoder.encode(TEXTS), encoders))
+    assert len(vectors) == len(most) == 4
+    assert max(most) == 1, "tokenizers change their state: one call sets the padding of another"
 
 
 def test_a_model_with_routes(cls_model, last_model) -> None:
@@ -131,6 +163,15 @@ def slow_tokenizer(model: SentenceTransformer) -> SentenceTransformer:
     return model
 
 
+def written_in_python(model: SentenceTransformer) -> SentenceTransformer:
+    class Words:  # as RoFormer's tokenizer has
+        def pre_tokenize(self, text):
+            text.split(lambda _, part: part.split(" ", "removed"))
+
+    model.tokenizer.backend_tokenizer.pre_tokenizer = PreTokenizer.custom(Words())
+    return model
+
+
 def processor_options(model: SentenceTransformer) -> SentenceTransformer:
     model[0].processing_kwargs = {"text": {"max_length": 9}}
     return model
@@ -153,6 +194,7 @@ def static(_: SentenceTransformer) -> SentenceTransformer:
         (custom_class, "OwnWay has code of its own"),
         (replaced_preprocess, "its preprocessing was replaced"),
         (slow_tokenizer, "its tokenizer is a Slow"),
+        (written_in_python, "its tokenizer cannot be copied"),
         (processor_options, "it has options for its processor"),
         (messages, "it reads more than text"),
         (static, "its first module is a StaticEmbedding"),
@@ -166,6 +208,8 @@ def test_what_is_not_standard_is_left_to_sentence_transformers(change, reason, c
         vectors = Encoder(model).encode(TEXTS)
     assert reason in caplog.text
     np.testing.assert_allclose(vectors, model.encode_document(TEXTS, normalize_embeddings=True), atol=2e-6)
+    if type(model) is SentenceTransformer and change is not static:
+        assert evenspan.calibrate(model).encode_document(TEXTS).shape == vectors.shape
 
 
 def test_counts_are_those_before_anything_is_cut_off(cls_model) -> None:

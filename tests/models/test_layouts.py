@@ -98,6 +98,24 @@ def test_a_model_that_differs_stays_padded(cls_model, monkeypatch, slow_kernel, 
     assert "without padding vectors differ" in caplog.text
 
 
+def test_what_runs_under_autocast_is_tried_again_without(cls_model, monkeypatch, slow_kernel, caplog) -> None:
+    def half_only(query, *rest, **options):
+        if query.dtype == torch.float32:
+            raise NotImplementedError("no float32")
+        return slow_varlen(query, *rest, **options)
+
+    expected = cls_model.encode_document(TEXTS)
+    monkeypatch.setattr(packed, "varlen_kernel", lambda: half_only)
+    caplog.set_level(logging.DEBUG, logger="evenspan")
+    with torch.autocast("cpu", torch.float16):
+        Encoder(cls_model).encode(TEXTS)
+    assert "Batches are without padding" in caplog.text
+    caplog.clear()
+    for _ in range(2):
+        np.testing.assert_allclose(Encoder(cls_model).encode(TEXTS), expected, atol=2e-6)
+    assert caplog.text.count("Batches are padded: without padding this model fails: no float32") == 2
+
+
 @pytest.mark.parametrize("reason", ["someone looks at its layers", "the model was told to"])
 def test_reasons_to_stay_padded(reason, cls_model, slow_kernel, caplog) -> None:
     if reason == "the model was told to":

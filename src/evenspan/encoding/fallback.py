@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -67,8 +68,11 @@ def token_counter(model: SentenceTransformer) -> Callable[[list[str]], list[int]
     """Counts tokens with nothing cut off, by a tokenizer of its own: that of a model is set anew by each of its calls."""
     tokenizer: Any = getattr(next(iter(model)), "tokenizer", None)
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    copy = None
     if isinstance(backend, Tokenizer):
-        copy = Tokenizer.from_str(backend.to_str())
+        with contextlib.suppress(Exception):  # tokenizers has no narrower one for parts that are written in Python
+            copy = Tokenizer.from_str(backend.to_str())
+    if copy is not None:
         copy.no_truncation()
         copy.no_padding()
         return lambda texts: [len(encoding) for encoding in copy.encode_batch_fast(texts)]

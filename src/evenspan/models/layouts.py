@@ -28,8 +28,8 @@ from evenspan.models.features import Ids, Layout, TextFeatures
 
 _logger = logging.getLogger(__name__)
 _PROBE_LENGTHS = (9, 40, 300, 3)
-# By the model: whether it gave the same vectors without padding, by dtype, setting and place.
-_trials: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], bool]] = WeakKeyDictionary()
+# By the model: what spoke against batches without padding when they were tried, by dtype, setting and place.
+_trials: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], str | None]] = WeakKeyDictionary()
 
 
 class Layouts:
@@ -48,14 +48,16 @@ class Layouts:
             _logger.debug("Batches are padded: %s.", reason)
             return cls(features)
         transformer: Any = next(iter(model))
-        setting = options.get("setting")
-        key = (model.dtype, device, str(setting), bool(options.get("calibrate")), features.first_position)
+        setting, cast = options.get("setting"), torch.is_autocast_enabled(device.type)
+        dtypes = (model.dtype, torch.get_autocast_dtype(device.type) if cast else None)
+        key = (dtypes, device, str(setting), bool(options.get("calibrate")), features.first_position)
         known = _trials.setdefault(transformer.model, {})
         packing = cls(features, attention_modules(transformer.model))
         if key not in known:
-            known[key] = packing._works(model, device, options)
-        _logger.debug("Batches are %s.", "without padding" if known[key] else "padded: without padding vectors differ")
-        return packing if known[key] else cls(features)
+            known[key] = packing._why_not(model, device, options)
+        reason = known[key]
+        _logger.debug("Batches are %s.", "without padding" if reason is None else f"padded: {reason}")
+        return packing if reason is None else cls(features)
 
     @property
     def padded(self) -> bool:
@@ -90,8 +92,8 @@ class Layouts:
         with attached(self.attentions):
             yield
 
-    def _works(self, model: SentenceTransformer, device: torch.device, options: Mapping[str, Any]) -> bool:
-        """Whether texts have the same vectors without padding as with it."""
+    def _why_not(self, model: SentenceTransformer, device: torch.device, options: Mapping[str, Any]) -> str | None:
+        """What speaks against it, None if texts have the same vectors without padding as with it."""
         limit = self.features.limit or max(_PROBE_LENGTHS)
         (word,) = self.features.tokenize(["a few words of a probe"]).ids
         ids = [np.resize(word, min(length, limit)).astype(np.int32) for length in _PROBE_LENGTHS]
@@ -104,10 +106,10 @@ class Layouts:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # whatever it is, the padded pass does without
-            _logger.debug("Without padding this model fails: %s", error)
-            return False
+            return f"without padding this model fails: {error}"
         off = (padded - flat).norm(dim=1) / padded.norm(dim=1).clamp(min=1e-12)
-        return bool((off <= tolerance(model.dtype or torch.float32)).all())
+        is_same = bool((off <= tolerance(model.dtype or torch.float32)).all())
+        return None if is_same else "without padding vectors differ"
 
 
 def _vectors(

@@ -6,6 +6,7 @@ reason, is left to sentence-transformers.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -32,6 +33,7 @@ class NotStandardError(Exception):
 # By the module that reads the texts: what was found for a prompt and the state of its tokenizer, or why nothing was.
 _known: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], TextFeatures | str]] = WeakKeyDictionary()
 _copies: WeakKeyDictionary[Any, tuple[tuple[Any, ...], Tokenizer]] = WeakKeyDictionary()
+_one_at_a_time = threading.Lock()  # `preprocess` pads or not by a state of the tokenizer
 
 
 def text_features(model: SentenceTransformer, task: Task, prompt: str) -> TextFeatures:
@@ -40,14 +42,15 @@ def text_features(model: SentenceTransformer, task: Task, prompt: str) -> TextFe
     tokenizer: Any = module.tokenizer
     key = (task, prompt, _limit(module, task), _state(tokenizer), module.can_flatten_inputs)
     known = _known.setdefault(module, {})
-    if key not in known:
-        if len(known) >= _MOST_KNOWN:
-            known.clear()
-        try:
-            known[key] = _verified(model, module, task, prompt)
-        except NotStandardError as error:
-            known[key] = str(error)
-    outcome = known[key]
+    with _one_at_a_time:
+        if key not in known:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            try:
+                known[key] = _verified(model, module, task, prompt)
+            except NotStandardError as error:
+                known[key] = str(error)
+        outcome = known[key]
     if isinstance(outcome, str):
         raise NotStandardError(outcome)
     return outcome
@@ -103,9 +106,13 @@ def _state(tokenizer: Any) -> tuple[Any, ...]:
 def _copy_state(tokenizer: Any) -> tuple[Any, ...]:
     backend = tokenizer.backend_tokenizer
     parts = (backend.normalizer, backend.pre_tokenizer, backend.post_processor)
-    states = tuple(None if part is None else part.__getstate__() for part in parts)
-    # The backend itself: another one of the same size may number its words otherwise.
-    return backend, states, backend.get_vocab_size(), bool(getattr(tokenizer, "split_special_tokens", False))
+    try:
+        states = tuple(None if part is None else part.__getstate__() for part in parts)
+    except Exception as error:  # tokenizers has no narrower one
+        raise NotStandardError(f"its tokenizer cannot be copied ({error})") from error
+    # The backend itself: another one of the same size may number its words otherwise. A word may become a special token.
+    known = (backend.get_vocab_size(), tuple(tokenizer.all_special_tokens))
+    return backend, states, known, bool(getattr(tokenizer, "split_special_tokens", False))
 
 
 def _copy(tokenizer: Any) -> Tokenizer:
