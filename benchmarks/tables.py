@@ -49,7 +49,12 @@ class Table:
 
 TABLES = (
     Table("demo", "README, See it", "demo"),
-    Table("drcd", "README, Does it help", f"{_DRCD} --output {{output}}"),
+    Table(
+        "drcd-default",
+        "README, Does it help",
+        "evaluate {model} --benchmark {data}/drcd-zh --calibration soft --output {output}",
+    ),
+    Table("drcd", "docs/results.md, bge-small-zh-v1.5 on DRCD", f"{_DRCD} --output {{output}}"),
     *(
         Table(
             f"newwiki-{kind}",
@@ -58,10 +63,15 @@ TABLES = (
         )
         for kind in ("cls", "last")
     ),
+    Table(
+        "newwiki-cls-detached",
+        "docs/sweeps.md, the detached approximation",
+        f"sweep miniature:cls {_NEWWIKI} --grid {_GRID} --detached --output {{output}}",
+    ),
     *(
         Table(
             f"chunks-{kind}",
-            "docs/evaluation.md, chunks and calibration together",
+            "docs/results.md, chunks and calibration together",
             f"evaluate miniature:{kind} {_NEWWIKI} --calibration soft,basket_size=64 --baseline chunks-max --baseline hybrid "
             "--baseline bm25 --window 512 --output {output}",
         )
@@ -83,13 +93,12 @@ TABLES = (
         Table(
             f"audit-{name}",
             "docs/audit.md, What it found",
-            f"audit {model} --texts {texts} --intact --output {{output}}",
+            f"audit {model} --texts {texts} --output {{output}}",
         )
         for name, model, texts in (
-            ("cls", "miniature:cls", _ARTICLES),
-            ("last", "miniature:last", _ARTICLES),
-            ("mean", "miniature:mean", _ARTICLES),
-            ("shuffled", "miniature:cls", "{shuffled}"),
+            ("cls", "miniature:cls", f"{_ARTICLES} --sample 60"),
+            ("last", "miniature:last", f"{_ARTICLES} --sample 60"),
+            ("shuffled", "miniature:cls", "{shuffled} --sample 60"),
             ("minilm", "{minilm}", _ARTICLES),
         )
     ),
@@ -187,6 +196,7 @@ def _pairs(results: Mapping[str, EvaluationResult]) -> list[dict[str, Any]]:
 
 def _figures(folder: Path) -> dict[str, Any]:
     """What the results and audits of a folder found, without scores of queries and without texts."""
+    from evenspan import Calibration
     from evenspan.evaluation import EvaluationResult, compare
     from evenspan.formatting import is_baseline
 
@@ -201,7 +211,7 @@ def _figures(folder: Path) -> dict[str, Any]:
         swept = sum(not is_baseline(result.method) for result in results) > 3
         found["results"] = [result.to_dict(per_query=False) for result in results]
         found["comparison"] = json.loads(compare(results, corrected=swept).to_json())
-    if (folder / "grid.txt").exists():
+    if str(Calibration()) in {result.method for result in results} and (folder / "grid.txt").exists():
         found["pairs"] = _pairs({result.method: result for result in results})
     return found
 

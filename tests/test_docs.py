@@ -174,6 +174,12 @@ def test_tables_are_those_of_the_result_files(page, fill_tables) -> None:
     assert fill_tables.filled(text) == text, "run `make tables`"
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_no_table_of_figures_is_typed_by_hand(page, fill_tables) -> None:
+    """One whose columns are aligned as figures are lies between the marks that have it made from a result file."""
+    assert re.findall(r"^\|.*---:.*$", fill_tables.BLOCK.sub("", PAGES[page].read_text("utf-8")), re.MULTILINE) == []
+
+
 def test_a_changed_figure_is_noticed(fill_tables) -> None:
     text = PAGES["limits.md"].read_text("utf-8")
     assert fill_tables.filled(text.replace("88.8", "88.9")) == text
