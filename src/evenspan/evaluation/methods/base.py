@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
+from evenspan.corpus.chunks import Chunker
 from evenspan.encoding import Encoder, unit_length
 from evenspan.models.calibrating import calibrated, uncalibrated
-from evenspan.models.reading import check_window, windows
+from evenspan.models.reading import check_window
 from evenspan.progress import ProgressBar
 
 Vectors = list[NDArray[np.float32]]  # one (vectors, dimensions) array for each text
@@ -59,7 +60,7 @@ class Windowed(Method):
 
     def encode(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None = None) -> Vectors:
         """The vectors of the windows of each text."""
-        return encode_pieces(encoder, [windows(encoder.model, text, self.window) for text in texts], bar)
+        return encode_pieces(encoder, Chunker(self.window, cut="tokens").chunks(encoder.model, texts), bar)
 
 
 def encode_pieces(
