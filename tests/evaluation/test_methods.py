@@ -11,6 +11,7 @@ from helpers import calls, copies, tiny
 import evenspan
 from evenspan import Calibration
 from evenspan.corpus.chunks import token_places
+from evenspan.corpus.terms import words
 from evenspan.encoding import Encoder
 from evenspan.evaluation import compare, evaluate, load_benchmark
 from evenspan.evaluation.methods import (
@@ -22,7 +23,6 @@ from evenspan.evaluation.methods import (
     TokenAverage,
     WindowAverage,
     baseline,
-    words,
 )
 from evenspan.formatting import method_name
 
