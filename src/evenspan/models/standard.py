@@ -40,14 +40,15 @@ def text_features(model: SentenceTransformer, task: Task, prompt: str) -> TextFe
     tokenizer: Any = module.tokenizer
     key = (task, prompt, _limit(module, task), _state(tokenizer), module.can_flatten_inputs)
     known = _known.setdefault(module, {})
-    if key not in known:
-        if len(known) >= _MOST_KNOWN:
-            known.clear()
+    outcome = known.get(key)
+    if outcome is None:
         try:
-            known[key] = _verified(model, module, task, prompt)
+            outcome = _verified(model, module, task, prompt)
         except NotStandardError as error:
-            known[key] = str(error)
-    outcome = known[key]
+            outcome = str(error)
+        if len(known) >= _MOST_KNOWN:  # of which other threads may read at this moment
+            known.clear()
+        known[key] = outcome
     if isinstance(outcome, str):
         raise NotStandardError(outcome)
     return outcome
