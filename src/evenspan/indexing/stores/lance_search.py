@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from evenspan.indexing.columns import WORDS
 from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf, Value
 from evenspan.indexing.manifest import Manifest
-from evenspan.indexing.stores.base import Hit, hits
+from evenspan.indexing.stores.base import MOST_BY_INDEX, SCANNED, Hit, hits
 from evenspan.indexing.stores.lance_index import look_into, word_query
 from evenspan.indexing.stores.lance_rows import rows_that_count
 from evenspan.indexing.stores.options import StoreOptions
 
 _SPARE = 16  # more results than asked for, to make up for outdated rows
-_SCANNED = 250_000  # rows that pass a filter; so many are all compared, which misses none
-_MOST_BY_INDEX = 1000  # results; for more all rows are compared
 _TURNS = 20  # of a search that a run disturbs
 
 
@@ -35,8 +33,8 @@ class LanceSearch:
     def nearest(self, vectors: NDArray[np.float32], k: int, where: Filter | None) -> list[list[Hit]]:
         """The best rows for each vector, by the index where it is sure to find them."""
         self.table.checkout_latest()
-        few = where is not None and self.table.count_rows(condition(where)) <= _SCANNED
-        exact = few or k > _MOST_BY_INDEX
+        few = where is not None and self.table.count_rows(condition(where)) <= SCANNED
+        exact = few or k > MOST_BY_INDEX
         return [self._undisturbed(partial(self._nearest, vector, k, where, exact)) for vector in vectors]
 
     def matching(self, words: Sequence[str], k: int, where: Filter | None) -> list[Hit]:
