@@ -29,6 +29,7 @@ HEAVY = (
     "matplotlib",
     "rich",
 )
+QUICK = ("--no-cache", "--resamples", "0")
 
 
 def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -133,15 +134,7 @@ def test_json_is_all_there_is(command, materials, tmp_path, capsys, monkeypatch)
 
 
 def test_a_command_says_how_far_it_is_unless_it_is_to_be_quiet(materials, capsys) -> None:
-    line = [
-        "evaluate",
-        str(materials / "model"),
-        "--benchmark",
-        str(materials / "beir"),
-        "--no-cache",
-        "--resamples",
-        "0",
-    ]
+    line = ["evaluate", str(materials / "model"), "--benchmark", str(materials / "beir"), *QUICK]
     assert main(line) == 0
     assert "beir: none\n" in capsys.readouterr().err
     assert main([*line, "--quiet"]) == 0
@@ -151,15 +144,7 @@ def test_a_command_says_how_far_it_is_unless_it_is_to_be_quiet(materials, capsys
 def test_tables_of_a_terminal_are_drawn(materials, capsys, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "200")
-    line = [
-        "evaluate",
-        str(materials / "model"),
-        "--benchmark",
-        str(materials / "beir"),
-        "--no-cache",
-        "--resamples",
-        "0",
-    ]
+    line = ["evaluate", str(materials / "model"), "--benchmark", str(materials / "beir"), *QUICK]
     assert main([*line, "--quiet"]) == 0
     drawn = capsys.readouterr().out
     assert "* differs from none" in drawn
