@@ -139,7 +139,7 @@ class Advice:
                 setting=parse(Mapping[str, Any], values["setting"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"This is no whole advice: {type(error).__name__}: {error}.") from error
+            raise ValueError(f"This advice is incomplete or damaged: {type(error).__name__}: {error}.") from error
 
     def to_json(self) -> str:
         """The same as text."""

@@ -133,7 +133,7 @@ def _with_segments(documents: Sequence[MeasuredDocument], segments: int, notes: 
     if len(cut) < _FEWEST:
         notes.append(
             f"Only {len(cut)} of {len(documents)} documents are long enough to be cut into {segments} segments: too few to say "
-            "how positions are reflected. On short texts there is little for a position to be late in."
+            "how positions are reflected. Short texts have hardly any positions to compare."
         )
         return []
     if short := len(documents) - len(cut):

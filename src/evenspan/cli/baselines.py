@@ -19,7 +19,7 @@ _BASELINE = (
 )
 _MODULES = {"bm25": "bm25s", "hybrid": "bm25s", "segment-average": "chonkie"}  # what a baseline needs
 _SIZE = "For segment-average: most tokens in a chunk, by default as many as Chonkie's."
-_STEMMER = "For bm25 and hybrid: a language, such as german, auto (told by the documents) or none."
+_STEMMER = "For bm25 and hybrid: a language, such as german, auto (detected from the documents) or none."
 
 
 @dataclass(frozen=True)
