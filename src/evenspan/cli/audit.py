@@ -10,7 +10,7 @@ from evenspan.cli.loading import load_model
 from evenspan.cli.output import Display, made
 from evenspan.cli.parsing import number
 
-_INTACT = "Look at the attention in the documents as they are as well, not only with their segments in random order."
+_INTACT = "Also look at the attention in intact documents, not only with their segments in random order."
 _VERSIONS = "How many random orders of its segments each document is encoded in; more help where documents are few."
 
 
