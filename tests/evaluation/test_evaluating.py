@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -310,6 +311,17 @@ def test_command_line(cls_model, folder, tmp_path, capsys) -> None:
     assert "no benchmark 'nothing'" in capsys.readouterr().err
     assert main(["evaluate", *common, "--option", "tiny"]) == 2
     assert "NAME=VALUE" in capsys.readouterr().err
+
+
+def test_what_another_run_is_writing_to_the_cache_stays(cls_model, benchmark, tmp_path) -> None:
+    evaluate(cls_model, benchmark, cache=tmp_path / "cache", **QUICK)
+    parts = {file.parent for file in (tmp_path / "cache").rglob("*.npz")}
+    for part in parts:
+        (part / "now.npz.1.tmp").write_bytes(b"half")
+        (part / "then.npz.2.tmp").write_bytes(b"half")
+        os.utime(part / "then.npz.2.tmp", (0, 0))
+    evaluate(cls_model, benchmark, cache=tmp_path / "cache", **QUICK)
+    assert sorted(path.name for path in (tmp_path / "cache").rglob("*.tmp")) == ["now.npz.1.tmp"] * len(parts)
 
 
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path) -> None:

@@ -6,10 +6,12 @@ that files of a few hundred texts each. A file is there whole or not at all.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import os
+import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +19,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+_LEFT = 3600  # seconds after which nobody is still writing a file
 
 
 def text_key(text: str) -> str:
@@ -49,8 +53,10 @@ class VectorCache:
             self._folder = home / hashlib.sha256(part.encode()).hexdigest()[:16]
             self._folder.mkdir(parents=True, exist_ok=True)
             write_whole(home / "setting.json", description.encode())
-            for leftover in self._folder.glob("*.tmp"):  # of a run that was killed
-                leftover.unlink(missing_ok=True)
+            for leftover in self._folder.glob("*.tmp"):  # of a run that was killed, or is writing at this moment
+                with contextlib.suppress(FileNotFoundError):
+                    if time.time() - leftover.stat().st_mtime > _LEFT:
+                        leftover.unlink()
             for file in sorted(self._folder.glob("*.npz")):
                 self._read(file)
 
