@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import threading
 import time
 import zipfile
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ def text_key(text: str) -> str:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file to one side, then rename it: it is there whole or not at all."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         temporary.write_bytes(content)
         temporary.replace(path)
