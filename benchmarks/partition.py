@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ranks import ranked, results, save, saved
 
 from evenspan import Calibration
+from evenspan.corpus.chunks import Chunker
 from evenspan.encoding import Encoder
 from evenspan.evaluation import load_benchmark
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark
@@ -29,7 +30,6 @@ from evenspan.evaluation.comparing import compare
 from evenspan.evaluation.methods.base import average
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.search import DocumentVectors
-from evenspan.models.reading import windows
 
 STRENGTHS = (0.5, 0.75, 1.0)
 WHOLE = 0  # a length of chunks: the whole document is one
@@ -63,7 +63,8 @@ def rank(options: argparse.Namespace) -> None:
             continue
         if asked is None:
             asked = Encoder(model, role="query", unit=True).encode([query.text for query in collection.queries])
-        pieces = [[text] if size == WHOLE else windows(model, text, size) for text in collection.corpus.values()]
+        texts = list(collection.corpus.values())
+        pieces = [[text] for text in texts] if size == WHOLE else Chunker(size, cut="tokens").chunks(model, texts)
         counts = np.array([len(of_text) for of_text in pieces])
         together = [piece for of_text in pieces for piece in of_text]
         swept = encode_settings(model, together, settings(options.basket_size), normalize_embeddings=True)

@@ -38,7 +38,6 @@ from evenspan.models.reading import room_for_text
 KINDS = {"real": None, "sentences": 0.0, "half of their words": 0.5}  # of queries, by the share of words left out
 CHUNKED = Calibration(basket_size=64, partition="even")
 CHUNKS = (64, 128, 256, 512, 768)
-FEWEST_SETTINGS = 20
 
 
 def settings(model: Any, longest: int) -> list[Calibration]:

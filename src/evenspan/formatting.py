@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from pathlib import PurePath, PureWindowsPath
 
 from evenspan.calibration import Calibration
@@ -11,6 +12,9 @@ LAYER_NAMES = {"half": "half of the layers", "last": "last layer", "all": "all l
 # HTML forbids them, and lone surrogates can be neither written nor drawn.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_LATEX = str.maketrans({"_": r"\_", "%": r"\%", "*": r"$^{*}$"})
+
+Cells = Sequence[Sequence[str]]  # of a table, its header first
 
 
 def count(value: float) -> str:
@@ -103,6 +107,30 @@ def printable(text: str) -> str:
 def clipped(text: str, most: int) -> str:
     """Text that fits where there is little room."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def text_table(cells: Cells, texts: Collection[int] = (0,)) -> str:
+    """A table for the terminal: the columns at the places `texts` are aligned left, all others right, as numbers are."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    aligned = [
+        [cell.ljust(width) if place in texts else cell.rjust(width) for place, (cell, width) in enumerate(columns)]
+        for columns in (zip(row, widths, strict=True) for row in cells)
+    ]
+    aligned.insert(1, ["─" * width for width in widths])
+    return "\n".join("  ".join(row).rstrip() for row in aligned)
+
+
+def markdown_table(cells: Cells, texts: Collection[int] = (0,)) -> str:
+    """The same in Markdown."""
+    rule = ["---" if place in texts else "---:" for place in range(len(cells[0]))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:]))
+
+
+def latex_table(cells: Cells, columns: str) -> str:
+    """The same in LaTeX, for `booktabs`; `columns` are those of `tabular`."""
+    header, *lines = (" & ".join(row).translate(_LATEX) + r" \\" for row in cells)
+    start = rf"\begin{{tabular}}{{{columns}}}"
+    return "\n".join([start, r"\toprule", header, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"])
 
 
 def listed(names: list[str]) -> str:

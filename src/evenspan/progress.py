@@ -29,7 +29,7 @@ class ProgressBar:
         self.description, self.total, self.unit = description, total, unit
         self.done: float = 0
         self.note = ""  # shown in place of the rate
-        self._began = time.perf_counter()
+        self.began = time.perf_counter()
         self._bar = _bar() if shown else None
         self._task = self._bar and self._bar.add_task(description, total=total, words="")
 
@@ -42,7 +42,7 @@ class ProgressBar:
         """Show what is known now; `total` replaces the total."""
         self.total = self.total if total is None else total
         if self._bar is not None:
-            rate = self.done / max(time.perf_counter() - self._began, 1e-9)
+            rate = self.done / max(time.perf_counter() - self.began, 1e-9)
             words = self.note or f"{self.done:,.0f} {self.unit}, {rate:,.1f} a second"
             self._bar.update(self._task, completed=self.done, total=self.total, words=words)
 

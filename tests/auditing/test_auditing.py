@@ -240,7 +240,7 @@ def test_damaged_audits_are_refused(place, value, cls_model) -> None:
     for step in place[:-1]:
         inner = inner[step]
     inner[place[-1]] = value
-    with pytest.raises(ValueError, match="no whole audit"):
+    with pytest.raises(ValueError, match="audit is incomplete or damaged"):
         Audit.from_dict(values)
 
 

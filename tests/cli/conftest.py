@@ -88,9 +88,20 @@ def _squad(paragraph: dict[str, Any]) -> dict[str, Any]:
     return {"data": [{"title": "T", "paragraphs": [paragraph]}]}
 
 
+def _changed_copies(original: Path, changes: dict[str, tuple[Path | str, bytes | None]]) -> None:
+    """Copies of a folder beside it, each with one file of another content, or without it."""
+    for name, (file, content) in changes.items():
+        target = shutil.copytree(original, original.with_name(f"{original.name}_{name}")) / file
+        target.unlink() if content is None else target.write_bytes(content)
+
+
 def _beir(folder: Path) -> None:
     """Copies of the benchmark, each with one file that is not as it should be."""
-    changes: dict[str, tuple[str, bytes | None]] = {
+    qrels = next((folder / "beir").rglob("*.tsv")).relative_to(folder / "beir")
+    changes: dict[str, tuple[Path | str, bytes | None]] = {
+        "no_qrels": (qrels, None),
+        "garbage_qrels": (qrels, GARBAGE),
+        "bad_qrels": (qrels, b"a\tb\tc\td\te\n"),
         "no_corpus": ("corpus.jsonl", None),
         "no_queries": ("queries.jsonl", None),
         "empty_corpus": ("corpus.jsonl", b""),
@@ -103,22 +114,13 @@ def _beir(folder: Path) -> None:
         "twice": ("corpus.jsonl", b'{"_id": "a", "text": "w1"}\n' * 2),
         "number_text": ("corpus.jsonl", b'{"_id": "a", "text": 5}\n'),
     }
-    for name, (file, content) in changes.items():
-        shutil.copytree(folder / "beir", folder / f"beir_{name}")
-        if content is None:
-            (folder / f"beir_{name}" / file).unlink()
-        else:
-            (folder / f"beir_{name}" / file).write_bytes(content)
-    for name, content in {"no_qrels": None, "garbage_qrels": GARBAGE, "bad_qrels": b"a\tb\tc\td\te\n"}.items():
-        shutil.copytree(folder / "beir", folder / f"beir_{name}")
-        qrels = next((folder / f"beir_{name}").rglob("*.tsv"))
-        qrels.unlink() if content is None else qrels.write_bytes(content)
+    _changed_copies(folder / "beir", changes)
 
 
 def _models(folder: Path) -> None:
     """Copies of the model, each with one file that is not as it should be."""
     weights = (folder / "model" / "model.safetensors").read_bytes()
-    changes: dict[str, tuple[str, bytes | None]] = {
+    changes: dict[str, tuple[Path | str, bytes | None]] = {
         "cut_weights": ("model.safetensors", weights[: len(weights) // 2]),
         "empty_weights": ("model.safetensors", b""),
         "garbage_weights": ("model.safetensors", GARBAGE),
@@ -142,12 +144,7 @@ def _models(folder: Path) -> None:
         "other_kind": ("config_sentence_transformers.json", b'{"model_type": "SparseEncoder"}'),
         "broken_st_config": ("config_sentence_transformers.json", b"{"),
     }
-    for name, (file, content) in changes.items():
-        shutil.copytree(folder / "model", folder / f"model_{name}")
-        if content is None:
-            (folder / f"model_{name}" / file).unlink()
-        else:
-            (folder / f"model_{name}" / file).write_bytes(content)
+    _changed_copies(folder / "model", changes)
     (folder / "model_pickled").mkdir()
     (folder / "model_pickled" / "pytorch_model.bin").write_bytes(GARBAGE)
     calibrated = evenspan.calibrate(evenspan.load(str(folder / "model"), device="cpu"))

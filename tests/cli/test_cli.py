@@ -12,7 +12,7 @@ from helpers import copies, indexes, tiny
 from helpers.paths import ORACLE
 
 import evenspan
-from evenspan.cli import main
+from evenspan.cli import app, main
 
 COMMANDS = (
     "demo", "inspect", "audit", "index", "search", "evaluate", "sweep", "tune", "save", "report", "reproduce",
@@ -29,6 +29,7 @@ HEAVY = (
     "matplotlib",
     "rich",
 )
+QUICK = ("--no-cache", "--resamples", "0")
 
 
 def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -69,18 +70,20 @@ def test_inspect_shows_a_saved_calibration(capsys, cls_model, tmp_path) -> None:
 
 def test_help_needs_nothing_heavy() -> None:
     """Of the root and of every command, in one process: what none of them imports, each does not."""
+    commands = [command.callback.__name__ for command in app.registered_commands]
+    assert {*COMMANDS, "serve"} <= set(commands)
     script = (
         "import sys; from evenspan.cli import main\n"
-        f"for given in [[], *[[name] for name in {COMMANDS}]]: assert main([*given, '--help']) == 0\n"
+        f"for given in [[], *[[name] for name in {commands}]]: assert main([*given, '--help']) == 0\n"
         "assert main(['--version']) == 0 and main(['audit', 'x', '--texts', 'y', '--sample', '0']) == 2\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.endswith(f"evenspan {evenspan.__version__}\n[]\n")
-    assert all(f"Usage: evenspan {name} " in done.stdout for name in COMMANDS)
+    assert all(f"Usage: evenspan {name} " in done.stdout for name in commands)
 
 
-def test_it_is_called_in_three_ways() -> None:
+def test_it_is_called_in_two_ways() -> None:
     for module in ("evenspan", "evenspan.cli"):
         assert run(module, "--version").stdout == f"evenspan {evenspan.__version__}\n"
     done = run("evenspan")
@@ -133,15 +136,7 @@ def test_json_is_all_there_is(command, materials, tmp_path, capsys, monkeypatch)
 
 
 def test_a_command_says_how_far_it_is_unless_it_is_to_be_quiet(materials, capsys) -> None:
-    line = [
-        "evaluate",
-        str(materials / "model"),
-        "--benchmark",
-        str(materials / "beir"),
-        "--no-cache",
-        "--resamples",
-        "0",
-    ]
+    line = ["evaluate", str(materials / "model"), "--benchmark", str(materials / "beir"), *QUICK]
     assert main(line) == 0
     assert "beir: none\n" in capsys.readouterr().err
     assert main([*line, "--quiet"]) == 0
@@ -151,15 +146,7 @@ def test_a_command_says_how_far_it_is_unless_it_is_to_be_quiet(materials, capsys
 def test_tables_of_a_terminal_are_drawn(materials, capsys, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "200")
-    line = [
-        "evaluate",
-        str(materials / "model"),
-        "--benchmark",
-        str(materials / "beir"),
-        "--no-cache",
-        "--resamples",
-        "0",
-    ]
+    line = ["evaluate", str(materials / "model"), "--benchmark", str(materials / "beir"), *QUICK]
     assert main([*line, "--quiet"]) == 0
     drawn = capsys.readouterr().out
     assert "* differs from none" in drawn

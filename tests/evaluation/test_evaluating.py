@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import evenspan
 from evenspan import Calibration
 from evenspan.cli import main
 from evenspan.evaluation import EvaluationResult, compare, evaluate, load_benchmark
+from evenspan.evaluation.cache import VectorCache
 from evenspan.evaluation.measures import measure
 
 SETTING = Calibration(strength=1.0, layers="all", basket_size=16)
@@ -310,6 +313,24 @@ def test_command_line(cls_model, folder, tmp_path, capsys) -> None:
     assert "no benchmark 'nothing'" in capsys.readouterr().err
     assert main(["evaluate", *common, "--option", "tiny"]) == 2
     assert "NAME=VALUE" in capsys.readouterr().err
+
+
+def test_what_another_run_is_writing_to_the_cache_stays(cls_model, benchmark, tmp_path) -> None:
+    evaluate(cls_model, benchmark, cache=tmp_path / "cache", **QUICK)
+    parts = {file.parent for file in (tmp_path / "cache").rglob("*.npz")}
+    for part in parts:
+        (part / "now.npz.1.tmp").write_bytes(b"half")
+        (part / "then.npz.2.tmp").write_bytes(b"half")
+        os.utime(part / "then.npz.2.tmp", (0, 0))
+    evaluate(cls_model, benchmark, cache=tmp_path / "cache", **QUICK)
+    assert sorted(path.name for path in (tmp_path / "cache").rglob("*.tmp")) == ["now.npz.1.tmp"] * len(parts)
+
+
+def test_threads_that_share_a_cache_do_not_get_in_each_other_s_way(tmp_path) -> None:
+    """Every run writes down the setting of its part of the cache."""
+    with ThreadPoolExecutor(8) as pool:
+        made = [pool.submit(VectorCache, tmp_path, {"method": "none"}) for _ in range(400)]
+    assert [one.exception() for one in made] == [None] * 400
 
 
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path) -> None:

@@ -11,6 +11,7 @@ from helpers import calls, copies, tiny
 import evenspan
 from evenspan import Calibration
 from evenspan.corpus.chunks import token_places
+from evenspan.corpus.terms import words
 from evenspan.encoding import Encoder
 from evenspan.evaluation import compare, evaluate, load_benchmark
 from evenspan.evaluation.methods import (
@@ -22,10 +23,8 @@ from evenspan.evaluation.methods import (
     TokenAverage,
     WindowAverage,
     baseline,
-    words,
 )
 from evenspan.formatting import method_name
-from evenspan.models.reading import windows
 
 SETTING = Calibration(strength=1.0, layers="all", basket_size=16)
 
@@ -59,7 +58,7 @@ def test_windows_that_the_model_would_cut_off_are_refused_before_encoding(cls_mo
         with pytest.raises(ValueError, match="between 1 and 30, which is what the model reads of a text, not 64"):
             evaluate(cls_model, benchmark, method=baseline(name, window=64), **QUICK)
     pieces = SegmentAverage(embedder="self", threshold=0.01).encode(Encoder(cls_model), [tiny.text(100)])
-    tokens = [cls_model.encode_document(part) for part in windows(cls_model, tiny.text(100), 30)]
+    tokens = [cls_model.encode_document(part) for part in ChunksMax(30).chunks(cls_model, tiny.text(100))]
     mean = np.mean(tokens, axis=0)
     np.testing.assert_allclose(pieces[0][0], mean / np.linalg.norm(mean), atol=1e-5)
     cls_model.truncate_dim = 8
@@ -82,7 +81,7 @@ def test_baselines(name, cls_model, benchmark) -> None:
 
 def test_baselines_by_hand(cls_model) -> None:
     text, encoder = tiny.text(50), Encoder(cls_model)
-    parts = windows(cls_model, text, 16)
+    parts = ChunksMax(16).chunks(cls_model, text)
     assert "".join(parts) == text
     assert [len(part.split()) for part in parts] == [16, 16, 16, 2]
     vectors = cls_model.encode_document(parts)
@@ -102,7 +101,7 @@ def test_baselines_by_hand(cls_model) -> None:
     assert [len(chunks) for chunks in late] == [5, 3, 2]  # with the special tokens
     (overlapping,) = LateChunking(20, overlap=8).encode(encoder, [text])
     np.testing.assert_allclose(overlapping[1], tokens[12:32].mean(0).numpy(), atol=1e-6)
-    assert windows(cls_model, "", 16) == [""]
+    assert ChunksMax(16).chunks(cls_model, "") == [""]
     # Left padding is not averaged in.
     cls_model.tokenizer.padding_side = "left"
     for method, expected in ((TokenAverage(20), whole), (LateChunking(20), means)):
@@ -110,7 +109,7 @@ def test_baselines_by_hand(cls_model) -> None:
 
 
 def test_averages_have_length_1_only_where_length_does_not_count(cls_model) -> None:
-    text, vectors = tiny.text(50), cls_model.encode_document(windows(cls_model, tiny.text(50), 16))
+    text, vectors = tiny.text(50), cls_model.encode_document(ChunksMax(16).chunks(cls_model, tiny.text(50)))
     cls_model.similarity_fn_name = "dot"
     (average,) = WindowAverage(16).encode(Encoder(cls_model), [text])
     np.testing.assert_allclose(average[0], vectors.mean(axis=0), atol=1e-6)

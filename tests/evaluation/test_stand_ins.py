@@ -8,7 +8,7 @@ import pytest
 from helpers import readers
 
 from evenspan.corpus.duplicates import near_duplicates
-from evenspan.corpus.units import unit_spans
+from evenspan.corpus.terms import unit_spans
 from evenspan.evaluation import load_benchmark
 from evenspan.evaluation.benchmarks.texts import TooShortError, from_texts
 

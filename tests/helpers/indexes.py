@@ -18,6 +18,11 @@ import evenspan.indexing
 from helpers import tiny
 
 STORES = ("lance", "parquet", "postgres")
+BEFORE_COMMIT = {  # called once for each shard, before it counts; in PostgreSQL in the middle of its transaction
+    "lance": "evenspan.indexing.stores.lance.LanceStore.commit",
+    "parquet": "evenspan.indexing.stores.parquet.ParquetStore.commit",
+    "postgres": "psycopg.Cursor.copy",
+}
 
 
 def rows(count: int, **more: Any) -> list[dict[str, Any]]:
@@ -57,6 +62,15 @@ def content(store: str, table: str | None = None) -> dict[str, tuple[Any, ...]]:
         found = [(hit.id if hit.chunk is None else f"{hit.id} {hit.chunk} {hit.span}", hit) for hit in index.rows()]
     assert len(dict(found)) == len(found), "an id is there twice"
     return {name: (hit.text, dict(hit.metadata), hit.vector.tobytes()) for name, hit in found}
+
+
+def committed(store: str, table: str | None = None) -> int:
+    """How many documents count at this moment."""
+    try:
+        with evenspan.open_index(store, table=table) as index:
+            return len(index)
+    except (OSError, ValueError, RuntimeError):  # there is none yet
+        return 0
 
 
 @contextmanager

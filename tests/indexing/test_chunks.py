@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import time
 from collections import defaultdict
 
 import numpy as np
 import pytest
 from helpers import tiny
-from helpers.indexes import STORES, write_jsonl
+from helpers.held import HeldCommand
+from helpers.indexes import BEFORE_COMMIT, STORES, committed, write_jsonl
 
 import evenspan
+from evenspan.cli import main
 from evenspan.corpus.chunks import Chunker
 from evenspan.evaluation.methods import ChunksMax
 from evenspan.indexing.plan import ShardSize
@@ -176,60 +174,20 @@ def test_chunks_that_are_too_short_to_be_calibrated_are_named(model, tmp_path) -
         evenspan.index(model, long_rows(2), tmp_path / "index", chunk_tokens=24, progress=False)
 
 
-# As in test_faults.py: a shard takes its time, however fast the machine is.
-SLOWLY = """
-import sys, time
-from evenspan.cli import main
-from evenspan.encoding import Encoder
-at_full_speed = Encoder.encode
-def encode(*arguments, **options):
-    time.sleep(0.1)
-    return at_full_speed(*arguments, **options)
-Encoder.encode = encode
-sys.exit(main())
-"""
-
-
 @pytest.mark.parametrize("kind", STORES)
 def test_a_killed_run_goes_on(kind, model_folder, tmp_path, request) -> None:
     corpus = write_jsonl(tmp_path / "corpus.jsonl", long_rows(300))
     undisturbed = f"parquet:{tmp_path / 'undisturbed'}"
     evenspan.index(model_folder, corpus, undisturbed, shard=ShardSize(10), progress=False, device="cpu", **CHUNKS)
-    where = {"store": f"{kind}:{tmp_path / 'index'}"}
+    store, table = f"{kind}:{tmp_path / 'index'}", None
     if kind == "postgres":
-        where = {"store": request.getfixturevalue("server").get_uri(), "table": "chunks_killed"}
-    more = [
-        "--calibration",
-        str(SETTING),
-        "--chunk-tokens",
-        "24",
-        "--overlap",
-        "8",
-        "--shard-documents",
-        "10",
-        "--device",
-        "cpu",
-        "--quiet",
-    ]
-    command = ["index", model_folder, str(corpus), where["store"], *more]
-    command += ["--table", where["table"]] if "table" in where else []
-    for killed in (True, False):
-        process = subprocess.Popen(
-            [sys.executable, "-c", SLOWLY, *command], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
-        if killed:
-            deadline = time.monotonic() + 120
-            while documents(where) < 60 and process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.02)
-            process.kill()
-        said = process.communicate()[1].decode()
-        assert process.returncode == (-signal.SIGKILL if killed else 0), said
-    assert chunks_of(**where) == chunks_of(undisturbed)
-
-
-def documents(where: dict[str, str]) -> int:
-    try:
-        with evenspan.open_index(**where) as opened:
-            return len(opened)
-    except (OSError, ValueError, RuntimeError):  # there is none yet
-        return 0
+        store, table = request.getfixturevalue("server").get_uri(), "chunks_killed"
+    command = ["index", model_folder, str(corpus), store, "--calibration", str(SETTING), "--chunk-tokens", "24"]
+    command += ["--overlap", "8", "--shard-documents", "10", "--device", "cpu", "--quiet"]
+    command += ["--table", table] if table else []
+    process = HeldCommand(command, tmp_path, BEFORE_COMMIT[kind], 6)
+    process.wait()
+    process.kill()
+    assert committed(store, table) == 60
+    assert main(command) == 0
+    assert chunks_of(store, table) == chunks_of(undisturbed)

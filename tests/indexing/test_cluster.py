@@ -170,7 +170,7 @@ def test_what_was_read_is_kept_when_a_source_breaks_off(cluster, model, tmp_path
 def test_what_a_worker_cannot_do_is_said_in_a_line(cluster, tmp_path) -> None:
     model = indexes.saved_model(tmp_path)
     gone = disturbed(rows(5), 1, lambda: Path(model, "config.json").unlink())  # after the driver has loaded it
-    with pytest.raises(RuntimeError, match=r"^On a Ray worker: .*Once that is mended") as raised:
+    with pytest.raises(RuntimeError, match=r"^On a Ray worker: .*Fix that and run") as raised:
         index(model, gone, f"parquet:{tmp_path / 'ray'}", engine="ray")
     assert "\n" not in str(raised.value)
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from helpers import indexes
 from helpers.held import HeldCommand
-from helpers.indexes import STORES, content, rows, write_jsonl
+from helpers.indexes import BEFORE_COMMIT, STORES, committed, content, rows, write_jsonl
 
 import evenspan
 from evenspan.cli import main
@@ -26,12 +26,6 @@ from evenspan.indexing.plan import ShardSize
 from evenspan.indexing.stores.postgres_sql import PostgresWriter
 
 DOCUMENTS, SHARD = 600, 20
-
-BEFORE_COMMIT = {  # called once for each shard, before it counts; in PostgreSQL in the middle of its transaction
-    "lance": "evenspan.indexing.stores.lance.LanceStore.commit",
-    "parquet": "evenspan.indexing.stores.parquet.ParquetStore.commit",
-    "postgres": "psycopg.Cursor.copy",
-}
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +48,6 @@ def command(setting, store: str, table: str | None = None) -> list[str]:
     model, corpus, _ = setting
     more = ["--shard-documents", str(SHARD), "--device", "cpu", "--quiet"]
     return ["index", model, str(corpus), store, *more, *(["--table", table] if table else [])]
-
-
-def committed(store: str, table: str | None = None) -> int:
-    try:
-        with evenspan.open_index(store, table=table) as index:
-            return len(index)
-    except (OSError, ValueError, RuntimeError):  # there is none yet
-        return 0
 
 
 @pytest.mark.parametrize("kind", STORES)

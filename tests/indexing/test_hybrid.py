@@ -123,7 +123,7 @@ def test_refusals(index, store, model, tmp_path, capsys) -> None:
         with pytest.raises(ValueError, match="is of Parquet files, which have no full-text index"):
             index(rows(3), full_text=True)
     else:
-        with pytest.raises(ValueError, match="cannot be had where texts are not kept"):
+        with pytest.raises(ValueError, match="needs an index that keeps them"):
             index(rows(3), full_text=True, keep_text=False)
     for options, parquet_or in (
         ({}, "has no full-text index"),

@@ -90,7 +90,7 @@ def test_a_statement_that_takes_too_long_is_not_a_lost_server(run, place, admini
 
 def test_a_filter_that_the_graph_does_not_reach(run, place, model, monkeypatch) -> None:
     """As where pgvector gives up after so many rows: the server is told to do so at once."""
-    monkeypatch.setattr("evenspan.indexing.stores.postgres_search._SCANNED", 0)
+    monkeypatch.setattr("evenspan.indexing.stores.postgres_search.SCANNED", 0)
     run([{**row, "number": number} for number, row in enumerate(rows(600))])
     hasty = f"{place['store']}&options=-c%20hnsw.max_scan_tuples%3D1%20-c%20enable_seqscan%3Doff"
     with evenspan.open_index(hasty, model, table=place["table"]) as opened:

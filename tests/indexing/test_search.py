@@ -211,7 +211,7 @@ def test_vectors_that_cannot_be_indexed_are_scanned(model, tmp_path, monkeypatch
 
 def test_a_filter_that_the_partitions_do_not_hold(model, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("evenspan.indexing.stores.lance._INDEXED_FROM", 300)
-    monkeypatch.setattr("evenspan.indexing.stores.lance_search._SCANNED", 0)
+    monkeypatch.setattr("evenspan.indexing.stores.lance_search.SCANNED", 0)
     entries = [{**row, "number": number} for number, row in enumerate(rows(600))]
     evenspan.index(model, entries, tmp_path / "index", progress=False, store_options="ivf-flat,lists=16,probes=1")
     with evenspan.open_index(tmp_path / "index", model) as opened:

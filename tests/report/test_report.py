@@ -165,14 +165,14 @@ def leads(tmp_path: Path, *audits: Audit, results=()) -> list[str]:
         (
             "primacy",
             "strong",
-            "Strong primacy bias: the model does not read evenly. In the part that is read, what stands at the b",
+            "Strong primacy bias: the model does not read evenly. In the part that is read, text at the beginnin",
         ),
         (
             "recency",
             "mild",
-            "Mild recency bias: the model does not read evenly. In the part that is read, what stands at the end",
+            "Mild recency bias: the model does not read evenly. In the part that is read, text at the end of a",
         ),
-        ("both ends", "mild", "Mild both ends: the model does not read evenly."),
+        ("both ends", "mild", "Mild bias towards both ends: the model does not read evenly."),
         ("none found", None, "No position bias was found."),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from evenspan.calibration import Calibration
 from evenspan.encoding import Truncated
 from evenspan.evaluation.cache import write_whole
 from evenspan.evaluation.scores import EvaluationResult, file_name
-from evenspan.formatting import count, share
+from evenspan.formatting import Cells, count, markdown_table, share, text_table
 
 KIND = "advice"  # what a file of advice says it is
 
@@ -89,22 +89,15 @@ class Advice:
     results: tuple[EvaluationResult, ...] = field(repr=False, default=())
 
     def __str__(self) -> str:
-        table = self.table()
-        widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
-        lines = [
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:-1], widths[1:-1]), row[-1]]).rstrip()
-            for row in table
-        ]
-        lines.insert(1, "  ".join("─" * width for width in widths))
-        return self._around("\n".join(lines))
+        return self._around(text_table)
 
     def to_markdown(self) -> str:
         """The same with a Markdown table."""
-        header, *body = self.table()
-        rule = ["---", *["---:"] * (len(header) - 2), "---"]
-        return self._around("\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *body)))
+        return self._around(markdown_table)
 
-    def _around(self, table: str) -> str:
+    def _around(self, written: Callable[[Cells, Collection[int]], str]) -> str:
+        cells = self.table()
+        table = written(cells, (0, len(cells[0]) - 1))
         parts = [
             str(self.truncation),
             *([f"{self.benchmark}, {self.model}\n{table}"] if self.rows else []),
@@ -146,7 +139,7 @@ class Advice:
                 setting=parse(Mapping[str, Any], values["setting"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"This is no whole advice: {type(error).__name__}: {error}.") from error
+            raise ValueError(f"This advice is incomplete or damaged: {type(error).__name__}: {error}.") from error
 
     def to_json(self) -> str:
         """The same as text."""

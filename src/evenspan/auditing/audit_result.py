@@ -44,7 +44,7 @@ class Audit(AuditFigures):
         try:
             audit: Audit = parse(cls, values)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"This is no whole audit: {type(error).__name__}: {error}.") from error
+            raise ValueError(f"This audit is incomplete or damaged: {type(error).__name__}: {error}.") from error
         return audit
 
     def __str__(self) -> str:

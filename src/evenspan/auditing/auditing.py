@@ -12,10 +12,10 @@ from sentence_transformers import SentenceTransformer
 from evenspan.auditing.audit_result import Audit
 from evenspan.auditing.passes import Look, Passes
 from evenspan.auditing.positions import effects, estimate, likeness, orders, representation
-from evenspan.auditing.sample import sample_texts
 from evenspan.auditing.schema import Estimate, View
 from evenspan.auditing.segments import MeasuredDocument, read, truncation
 from evenspan.calibration import Calibration
+from evenspan.corpus.texts import storable
 from evenspan.encoding import Encoder
 from evenspan.errors import UnsupportedModelError
 from evenspan.identity import ModelIdentity
@@ -70,7 +70,7 @@ def audit(
     """
     _check_options(sample, segments, versions, batch_size, seed)
     wanted, remarks = _wanted(model, calibration), list(notes)
-    texts, names = sample_texts(texts, names, sample, seed, remarks)
+    texts, names = _sampled(texts, names, sample, seed, remarks)
     documents = read(model, names, texts, room := room_for_text(model, document_prompt), segments)
     cut = _with_segments(documents, segments, remarks)
     encoder = Encoder(model, prompt=document_prompt, batch_size=batch_size, unit=True, check_finite=False)
@@ -91,6 +91,30 @@ def audit(
     )
 
 
+def _sampled(
+    texts: Sequence[str], names: Sequence[str] | None, sample: int | None, seed: int, notes: list[str]
+) -> tuple[list[str], list[str]]:
+    """The documents to look at and their names, in their own order; what is no text or empty is left out and counted."""
+    if isinstance(texts, str):
+        raise TypeError("texts must be a list of documents, not one string.")
+    texts = list(texts)
+    if names is not None and len(names) != len(texts):
+        raise ValueError(f"There are {len(names)} names for {len(texts)} texts.")
+    usable = [
+        number for number, text in enumerate(texts) if isinstance(text, str) and text.strip() and storable(text) == text
+    ]
+    if left_out := len(texts) - len(usable):
+        notes.append(f"{left_out} of {len(texts)} texts are empty, no text, or not UTF-8, and were left out.")
+    if not usable:
+        raise ValueError("There is no text to look at: texts must hold at least one document.")
+    if sample is not None and sample < len(usable):
+        drawn = np.random.default_rng(seed).choice(len(usable), size=sample, replace=False)
+        notes.append(f"A sample of {sample} of {len(usable)} documents.")
+        usable = [usable[number] for number in sorted(drawn)]
+    of_usable = [number if names is None else names[number] for number in usable]
+    return [texts[number] for number in usable], [storable(str(name)) for name in of_usable]
+
+
 def _wanted(model: SentenceTransformer, calibration: Calibration | Literal["none"] | None) -> Calibration | None:
     """The setting to compare with, which the model must be able to take."""
     wanted = calibration_of(model) if calibration is None else calibration
@@ -109,7 +133,7 @@ def _with_segments(documents: Sequence[MeasuredDocument], segments: int, notes: 
     if len(cut) < _FEWEST:
         notes.append(
             f"Only {len(cut)} of {len(documents)} documents are long enough to be cut into {segments} segments: too few to say "
-            "how positions are reflected. On short texts there is little for a position to be late in."
+            "how positions are reflected. Short texts have hardly any positions to compare."
         )
         return []
     if short := len(documents) - len(cut):

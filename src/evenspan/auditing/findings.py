@@ -12,10 +12,10 @@ from evenspan.models.reading import UNLIMITED
 Tone = Literal["good", "bad", "neutral"]
 Effect = Literal["unchanged", "within noise", "less even", "turned around", "more even"]
 _MEANING = {
-    "primacy": "what stands at the beginning of a document is reflected more than the same text further back",
-    "recency": "what stands at the end of a document is reflected more than the same text further up",
-    "middle": "what stands in the middle of a document is reflected more than the same text at either end",
-    "both ends": "what stands at the beginning or the end of a document is reflected more than the same text in between",
+    "primacy": "text at the beginning of a document counts for more than the same text further back",
+    "recency": "text at the end of a document counts for more than the same text further up",
+    "middle": "text in the middle of a document counts for more than the same text at either end",
+    "both ends": "text at the beginning or the end of a document counts for more than the same text in between",
 }
 _UNSEEN = 0.0005  # a smaller difference disappears in three digits: it is what rounding leaves of no change
 
@@ -80,9 +80,12 @@ def _bias(shape: Representation) -> Finding:
     if shape.degree is None:
         text = f"In the part that is read, over {where}: {figures}. A smaller bias than this can show is not ruled out."
         return Finding("No position bias was found.", text, "good")
-    kind = "" if shape.bias in ("both ends", "middle") else " bias"
+    towards = {"both ends": "bias towards both ends", "middle": "bias towards the middle"}
+    lead = (
+        f"{shape.degree.capitalize()} {towards.get(shape.bias, f'{shape.bias} bias')}: the model does not read evenly."
+    )
     text = f"In the part that is read, {_MEANING[shape.bias]} ({figures}, over {where})."
-    return Finding(f"{shape.verdict.capitalize()}{kind}: the model does not read evenly.", text, "bad")
+    return Finding(lead, text, "bad")
 
 
 def _change(audit: AuditFigures) -> Finding | None:

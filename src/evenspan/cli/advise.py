@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from evenspan.cli import options, parsing
+from evenspan.cli import options
 from evenspan.cli.loading import load_model
 from evenspan.cli.output import Display, made
 from evenspan.cli.parsing import BadOptionError, decimal, number, option
@@ -16,9 +16,9 @@ _SETTING = "The setting of whole documents, or a file of `tune` or `advise` (def
 def advise(
     *,
     model: options.Model,
-    texts: Annotated[str, option(options.SOURCE, "FILE|DIR", parsing.given)],
+    texts: options.Texts,
     sample: Annotated[int, number("How many documents are drawn at random.")] = 300,
-    field: Annotated[str | None, option("The field of the text (default: text, or the only one).")] = None,
+    field: options.TextField = None,
     source_format: options.SourceFormat = None,
     calibration: Annotated[Any, option(_SETTING, "STRING|FILE", options.setting_or_plain)] = None,
     budget: Annotated[float | None, decimal(_BUDGET, 1, 1_000_000)] = None,

@@ -5,21 +5,21 @@ from typing import Annotated
 import typer
 
 from evenspan.calibration import Calibration
-from evenspan.cli import options, parsing
+from evenspan.cli import options
 from evenspan.cli.loading import load_model
 from evenspan.cli.output import Display, made
-from evenspan.cli.parsing import number, option
+from evenspan.cli.parsing import number
 
-_INTACT = "Look at the attention in the documents as they are as well, not only with their segments in random order."
+_INTACT = "Also look at the attention in intact documents, not only with their segments in random order."
 _VERSIONS = "How many random orders of its segments each document is encoded in; more help where documents are few."
 
 
 def audit(
     *,
     model: options.Model,
-    texts: Annotated[str, option(options.SOURCE, "FILE|DIR", parsing.given)],
+    texts: options.Texts,
     source_format: options.SourceFormat = None,
-    field: Annotated[str | None, option("The field of the text (default: text, or the only one).")] = None,
+    field: options.TextField = None,
     sample: Annotated[int, number("How many documents to look at, drawn at random.")] = 1000,
     calibration: options.CalibrationOrNone = None,
     segments: Annotated[int, number("How many parts a document is cut into.", 2)] = 5,

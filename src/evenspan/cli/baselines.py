@@ -19,7 +19,7 @@ _BASELINE = (
 )
 _MODULES = {"bm25": "bm25s", "hybrid": "bm25s", "segment-average": "chonkie"}  # what a baseline needs
 _SIZE = "For segment-average: most tokens in a chunk, by default as many as Chonkie's."
-_STEMMER = "For bm25 and hybrid: a language, such as german, auto (told by the documents) or none."
+_STEMMER = "For bm25 and hybrid: a language, such as german, auto (detected from the documents) or none."
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Baselines:
 
     baseline: Annotated[list[str] | None, option(_BASELINE)] = None
     window: Annotated[int | None, number("Tokens in a window of the baselines (default: 256, or what fits).")] = None
-    overlap: Annotated[int, number("Tokens that chunks of chunks-max and late-chunking have in common.", 0)] = 0
+    overlap: Annotated[int, number("Tokens that neighbouring chunks of chunks-max and late-chunking share.", 0)] = 0
     chunk_at: Annotated[str, choice("Where chunks-max cuts documents.", "tokens|sentences")] = "tokens"
     k1: Annotated[float, decimal("For bm25 and hybrid: what a repeated word counts.", 0, 1000)] = 1.5
     b: Annotated[float, share("For bm25 and hybrid: how much long documents are held back.", with_ends=True)] = 0.75

@@ -14,6 +14,7 @@ import typer
 from evenspan.cli.options import CACHE, default_cache
 from evenspan.cli.output import Display
 from evenspan.cli.parsing import BadOptionError, number, option, present_folder
+from evenspan.formatting import markdown_table
 
 _ENTRY, _PART = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
 _SETTING = "setting.json"
@@ -41,13 +42,12 @@ def cache(
     summary = f"{len(entries):,} {'entry' if len(entries) == 1 else 'entries'}, {decimal(size)}"
     values = {"folder": str(place), "size": size, "cleared": clear, "entries": entries}
     if not clear:
-        rows = [["model", "method", "of", "size", "changed"], ["---"] * 5]
+        rows = [["model", "method", "of", "size", "changed"]]
         rows += [
             [entry["model"], entry["method"], entry["role"], decimal(entry["size"]), entry["changed"]]
             for entry in entries
         ]
-        lines = "\n".join("\t".join(row) for row in (rows[0], *rows[2:]))
-        markdown = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        lines, markdown = "\n".join(map("\t".join, rows)), markdown_table(rows, texts=range(5))
         display.show(f"{lines}\n{place}: {summary}", values, f"{markdown}\n\n{place}: {summary}")
         return
     if entries and not yes:

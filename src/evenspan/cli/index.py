@@ -22,11 +22,11 @@ evenspan index BAAI/bge-m3 corpus.jsonl my-chunks --chunk-tokens 512 --overlap 6
 
 _ADDRESS = "Address of a Ray cluster, or auto for the one on this machine (default: starts one)."
 _ID = "The field that holds the id, or @line for file and line (default: id, or _id where there is no id)."
-_REJECTS = "Where to write down the rows that are skipped, and why (default: beside the index)."
-_REPLACE = "Start the index over. The one that is there serves until the new one is whole."
+_REJECTS = "Where to write the rows that are skipped, with the reasons (default: beside the index)."
+_REPLACE = "Start the index over. The old one serves until the new one is complete."
 _PRUNE = "Remove documents that are gone from the source, once all of it was read."
 _METADATA = "The other fields to keep, such as lang,year:int; types are bool, int, float and str (default: all fields)."
-_CHUNKS = "Cut documents between sentences into chunks of so many tokens, at most, a vector each."
+_CHUNKS = "Cut documents between sentences into chunks of at most N tokens, with a vector each."
 _FULL_TEXT = "Build the store's own full-text index, for search --hybrid (LanceDB and PostgreSQL)."
 _STORE_OPTIONS = (
     "How vectors are kept and indexed, such as 'hnsw,m=24,ef_construction=128,ef_search=200', 'ivf-pq,lists=256,probes=40' "
@@ -59,7 +59,7 @@ class IndexOptions:
     batch_tokens: Annotated[
         int | None,
         number(
-            "Tokens in a batch, at most, padding included; by default 4,096, on a GPU 32,768 and more for small models."
+            "Most tokens in a batch, padding included; by default 4,096, on a GPU 32,768 and more for small models."
         ),
     ] = None
     engine: Annotated[str, choice("In this process, or on Ray for more GPUs or machines.", "local|ray")] = "local"
@@ -67,7 +67,7 @@ class IndexOptions:
     workers: Annotated[int | None, number("Ray workers (default: one for each GPU, or for 2 CPUs).", 1, 100_000)] = None
     device: options.Device = None
     chunk_tokens: Annotated[int | None, number(_CHUNKS, 16)] = None
-    overlap: Annotated[int, number("Tokens that a chunk has in common with the one before, at most.", 0)] = 0
+    overlap: Annotated[int, number("Most tokens that a chunk shares with the one before.", 0)] = 0
     full_text: Annotated[bool, typer.Option("--full-text", help=_FULL_TEXT)] = False
     store_options: Annotated[str | None, option(_STORE_OPTIONS, "STRING", parsing.text)] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help=_DRY_RUN)] = False
@@ -80,8 +80,8 @@ def index(
     store: options.Store,
     chosen: IndexOptions,
     no_text: Annotated[bool, typer.Option("--no-text", help="Keep ids and vectors only, no texts.")] = False,
-    shard_documents: Annotated[int, number("Documents committed together, at most.")] = 4096,
-    shard_tokens: Annotated[int, number("Tokens committed together, at most.")] = 2_000_000,
+    shard_documents: Annotated[int, number("Most documents committed together.")] = 4096,
+    shard_tokens: Annotated[int, number("Most tokens committed together.")] = 2_000_000,
     display: Display,
 ) -> None:
     """Encode a corpus into LanceDB, PostgreSQL or Parquet files.

@@ -29,7 +29,7 @@ _OR_NONE = (
     f"'{Calibration()}')."
 )
 _ANSWERS = ("tuning", "advice")
-_TEXTS = f"Instead of a benchmark, documents alone: sentences of theirs stand in for questions. {SOURCE}"
+_TEXTS = f"Instead of a benchmark, documents alone: their sentences stand in for questions. {SOURCE}"
 _SAMPLE = "With --texts: how many documents are drawn at random (default: 300)."
 _FIELD = "With --texts: the field of the text (default: text, or the only one)."
 _BENCHMARK = "fineweb-posq, squad-posq, posir, nanobeir, generated, a folder in BEIR layout, or a file in SQuAD format."
@@ -74,8 +74,10 @@ OneCalibration = Annotated[Any, option(_CALIBRATION, "STRING|FILE", setting_or_p
 Calibrations = Annotated[list[Any] | None, option(f"{_CALIBRATION} May be repeated.", "STRING|FILE", setting_or_plain)]
 CalibrationOrNone = Annotated[Any, option(_OR_NONE, "STRING|FILE", _or_none)]
 SourceFormat = Annotated[str | None, choice(_FORMAT, "jsonl|csv|tsv|parquet|text", "--format")]
+Texts = Annotated[str, option(SOURCE, "FILE|DIR", parsing.given)]
+TextField = Annotated[str | None, option("The field of the text (default: text, or the only one).")]
 Device = Annotated[str | None, option("Where to compute: cpu, cuda, … (default: the best there is).")]
-BatchSize = Annotated[int, number("Texts in a batch, at most; on a GPU 32 is no limit.")]
+BatchSize = Annotated[int, number("Most texts in a batch; on a GPU 32 sets no limit.")]
 Seed = Annotated[int, number("Seed of all random draws.", 0, 2**63 - 1)]
 DocumentPrompt = Annotated[str | None, option(_PROMPT.format("document"), "TEXT", parsing.prompt)]
 QueryPrompt = Annotated[str | None, option(_PROMPT.format("query"), "TEXT", parsing.prompt)]

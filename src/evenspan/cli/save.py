@@ -70,7 +70,7 @@ def _refuse_what_is_there(folder: Path, overwrite: bool) -> None:
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not (folder / "modules.json").exists():
-        raise BadOptionError(f"{folder} holds files that are no model's: name another folder.")
+        raise BadOptionError(f"{folder} holds files that are not a model's: name another folder.")
     if not overwrite:
         raise BadOptionError(f"{folder} holds a model already: name another folder, or save over it with --overwrite.")
 

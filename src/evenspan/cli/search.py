@@ -16,7 +16,7 @@ EPILOG = (
     "A filter compares metadata with numbers, 'text', true and false, by =, !=, <, <=, >, >=, in (…) and is null. Join "
     "comparisons with and, or, not and parentheses: --where \"year >= 2020 and lang in ('de', 'fr')\""
 )
-_MODEL = "The model that made the index, if it is no longer where it was then."
+_MODEL = "The model that made the index, if it has moved since."
 _HYBRID = "Rank by words as well, with the full-text index that index --full-text made, and join the two rankings."
 _SHOWN = 300  # characters of a part
 

@@ -19,10 +19,10 @@ evenspan serve BAAI/bge-m3
 EVENSPAN_API_KEY=… evenspan serve fair-bge-m3 --host 0.0.0.0 --port 80
 evenspan serve BAAI/bge-m3 --engine ray --replicas 1-4"""
 
-_HOST = "Address to listen at; any but localhost asks for EVENSPAN_API_KEY in the environment, or --no-auth."
+_HOST = "Address to listen at; any but localhost needs EVENSPAN_API_KEY in the environment, or --no-auth."
 _NO_AUTH = "Listen at any address without a key: everybody who reaches it can use it."
-_TYPE = "What requests are that do not say whether they are queries or documents (default: they are refused)."
-_IDS = "Take inputs that are token ids of this model; most clients send those of another tokenizer."
+_TYPE = "What a request holds that does not say whether it is queries or documents (default: refuse it)."
+_IDS = "Accept token ids of this model as inputs; most clients send ids of another tokenizer."
 _ORIGIN = "A page elsewhere that may use the server, such as https://example.com. May be repeated."
 _REPLICAS = "Copies of the model on Ray, such as 4, or 1-4 for as many as are needed."
 _ADDRESS = "Address of a Ray cluster, or auto for the one on this machine (default: starts one)."

@@ -104,7 +104,7 @@ def _backbone(model: nn.Module) -> PreTrainedModel:
     inner = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
     if not inner:
         raise TypeError(
-            f"{type(model).__name__} cannot be calibrated: it is no PyTorch model of transformers. ONNX and OpenVINO "
+            f"{type(model).__name__} cannot be calibrated: it is not a PyTorch model of transformers. ONNX and OpenVINO "
             'models run outside PyTorch: load the model with backend="torch".'
         )
     outer: Any = inner[0].config

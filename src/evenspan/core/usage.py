@@ -109,11 +109,7 @@ def call_of(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def block_of(
-    model: nn.Module,
-    enter: Callable[[], Any] = lambda: None,
-    leave: Callable[[Any], object] = lambda _: None,
-    *,
-    is_plain: bool = False,
+    model: nn.Module, enter: Callable[[], Any], leave: Callable[[Any], object], *, is_plain: bool = False
 ) -> Iterator[None]:
     """A block on a model; raises at once if it would overlap with one of another thread or task.
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from evenspan.corpus.units import unit_spans
+from evenspan.corpus.terms import unit_spans
 
 _LENGTH = 8  # units in a row, words or characters
 _ONE_IN = 4  # of these rows are compared, the same ones everywhere, in texts of more than so many

@@ -6,10 +6,13 @@ that files of a few hundred texts each. A file is there whole or not at all.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import os
+import threading
+import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +20,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+_LEFT = 3600  # seconds after which nobody is still writing a file
 
 
 def text_key(text: str) -> str:
@@ -26,7 +31,7 @@ def text_key(text: str) -> str:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file to one side, then rename it: it is there whole or not at all."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         temporary.write_bytes(content)
         temporary.replace(path)
@@ -49,8 +54,10 @@ class VectorCache:
             self._folder = home / hashlib.sha256(part.encode()).hexdigest()[:16]
             self._folder.mkdir(parents=True, exist_ok=True)
             write_whole(home / "setting.json", description.encode())
-            for leftover in self._folder.glob("*.tmp"):  # of a run that was killed
-                leftover.unlink(missing_ok=True)
+            for leftover in self._folder.glob("*.tmp"):  # of a run that was killed, or is writing at this moment
+                with contextlib.suppress(FileNotFoundError):
+                    if time.time() - leftover.stat().st_mtime > _LEFT:
+                        leftover.unlink()
             for file in sorted(self._folder.glob("*.npz")):
                 self._read(file)
 

@@ -13,13 +13,12 @@ from evenspan.evaluation.scores import EvaluationResult, QueryScore
 from evenspan.evaluation.scoring import BUCKETS, EVENNESS, group_rows, in_bucket, overall_mean, overall_parts, sample_of
 from evenspan.evaluation.statistics import FEW_PARTS, Bootstrap, Interval, Statistic, holm, paired_p_value
 from evenspan.evaluation.units import FEW, by_document
-from evenspan.formatting import is_baseline
+from evenspan.formatting import is_baseline, latex_table, markdown_table, text_table
 
 if TYPE_CHECKING:
     import pandas
 
 SIGNIFICANT = 0.05
-_LATEX = str.maketrans({"_": r"\_", "%": r"\%", "*": r"$^{*}$"})
 _EVENNESS = {"HM": "harmonic_mean", "PSI": "psi"}  # columns and fields of a result
 _BUCKETS = {f"PSI({bucket})": bucket for bucket in BUCKETS}  # PosIR's
 
@@ -80,11 +79,7 @@ class Comparison:
     observations: str = "documents"  # what tests and intervals are over
 
     def __str__(self) -> str:
-        table = self._cells()
-        widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
-        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
-        lines.insert(1, "  ".join("─" * width for width in widths))
-        return "\n".join([self.benchmark, *lines, *self._footnotes()])
+        return "\n".join([self.benchmark, text_table(self._cells()), *self._footnotes()])
 
     def sorted_by(self, column: str) -> Comparison:
         """The first method, then the others by a column, the best first: least PSI, fewest `vectors` or `bytes`."""
@@ -101,17 +96,12 @@ class Comparison:
 
     def to_markdown(self) -> str:
         """A Markdown table."""
-        header, *body = self._cells()
-        rule = ["---", *["---:"] * (len(header) - 1)]
-        lines = [f"| {' | '.join(row)} |" for row in (header, rule, *body)]
-        return "\n".join([*lines, "", *self._footnotes()])
+        return "\n".join([markdown_table(self._cells()), "", *self._footnotes()])
 
     def to_latex(self) -> str:
         """A LaTeX table for `booktabs`."""
         cells = self._cells()
-        header, *lines = (" & ".join(row).translate(_LATEX) + r" \\" for row in cells)
-        start = r"\begin{tabular}{l" + "r" * (len(cells[0]) - 1) + "}"
-        return "\n".join([start, r"\toprule", header, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"])
+        return latex_table(cells, "l" + "r" * (len(cells[0]) - 1))
 
     def to_json(self) -> str:
         """All figures, 0 to 1, with differences, p-values and intervals."""

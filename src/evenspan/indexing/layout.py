@@ -46,9 +46,7 @@ class Layout:
                 f"{location} is of Parquet files, which have no full-text index: use LanceDB or PostgreSQL."
             )
         if self.full_text and not keep_text:
-            raise ValueError(
-                "A full-text index holds the words of the texts: it cannot be had where texts are not kept."
-            )
+            raise ValueError("A full-text index holds the words of the texts: it needs an index that keeps them.")
         if self.options is not None:
             self.options.check(kind, location)
 

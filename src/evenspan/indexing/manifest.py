@@ -271,7 +271,7 @@ class Manifest:
             with self._turn:
                 yield
         except sqlite3.OperationalError as error:
-            raise OSError(f"{self.path}: {error}. Once that is mended, the same command goes on.") from error
+            raise OSError(f"{self.path}: {error}. Fix that and run the same command again.") from error
         except sqlite3.DatabaseError as error:
             raise RuntimeError(f"{self.path} is damaged ({error}): start the index over with --replace.") from error
 

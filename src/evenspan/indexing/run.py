@@ -154,7 +154,7 @@ def _start(
         settings.check_same(stored, store.location)
         if options.query_prompt not in (None, stored.query_prompt):
             raise ValueError(
-                f"{store.location} asks with the query prompt {stored.query_prompt!r}, not "
+                f"{store.location} uses the query prompt {stored.query_prompt!r}, not "
                 f"{settings.query_prompt!r}: leave it out, or start over with --replace."
             )
         if settings.vector_index != stored.vector_index:

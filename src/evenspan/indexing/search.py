@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
+from evenspan.corpus.chunks import Chunker
 from evenspan.corpus.terms import terms
 from evenspan.encoding import Encoder
 from evenspan.identity import vectors_digest, weights_digest
@@ -28,7 +29,7 @@ from evenspan.indexing.stores.base import Hit, ReplacedError, Store
 from evenspan.indexing.summary import IndexSummary
 from evenspan.models.calibrating import uncalibrated
 from evenspan.models.loading import load
-from evenspan.models.reading import room_for_text, windows
+from evenspan.models.reading import room_for_text
 
 _PART_TOKENS = 64
 _MOST_PARTS = 256  # of one document
@@ -251,7 +252,7 @@ class Index:
         if not hits or not wanted:
             return [None if hit.chunk is None else hit.text for hit in hits]
         size = min(_PART_TOKENS, room_for_text(self.model, self.settings.document_prompt))
-        cut = [windows(self.model, hit.text or "", size) for hit in hits]
+        cut = Chunker(size, cut="tokens").chunks(self.model, [hit.text or "" for hit in hits])
         pieces = [[piece for piece in of_document if piece.strip()][:_MOST_PARTS] for of_document in cut]
         vectors = self._encode(list(itertools.chain(*pieces)), "document", self.settings.document_prompt)
         scores = np.split(vectors @ query, np.cumsum([len(of_document) for of_document in pieces])[:-1])

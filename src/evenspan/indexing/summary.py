@@ -21,7 +21,6 @@ class IndexProgress(ProgressBar):
         super().__init__(label, size or None, shown=shown)  # a pipe has a size of 0
         self.documents = self.replaced = self.updated = self.tokens = self.truncated = self.unread = 0
         self.chunks: int | None = None
-        self.began = time.perf_counter()
 
     def committed(self, shard: Shard, max_tokens: int) -> None:
         """Count a shard that is safe."""

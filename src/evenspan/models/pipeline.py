@@ -152,7 +152,7 @@ def _plain_sentence_transformer(model: object) -> SentenceTransformer:
         )
     if isinstance(model, nn.Module):
         raise TypeError(
-            f"{name} is no SentenceTransformer. For a plain transformers model use "
+            f"{name} is not a SentenceTransformer. For a plain transformers model use "
             "`with evenspan.calibrated(model, pooling='cls', 'last' or 'mean'):`."
         )
     raise TypeError(f"Expected a SentenceTransformer, not {name}; load one with evenspan.load(path_or_name).")

@@ -1,4 +1,4 @@
-"""How a model reads texts: which module, after which prompt, how many tokens of them, and cut into windows that fit."""
+"""How a model reads texts: which module, after which prompt, and how many tokens of them."""
 
 from __future__ import annotations
 
@@ -47,16 +47,6 @@ def _prompt(model: SentenceTransformer, *names: str) -> str:
     # The first that is there counts, empty or not: sentence-transformers gives every model a `query` and a `document`.
     chosen = next((name for name in names if name in model.prompts), model.default_prompt_name)
     return str(model.prompts.get(chosen or "") or "")
-
-
-def windows(model: SentenceTransformer, text: str, size: int) -> list[str]:
-    """A text cut every `size` tokens, without overlap."""
-    tokens = model.tokenizer(
-        text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False
-    )
-    places = [place for place in tokens["offset_mapping"] if place[1] > place[0]]
-    cuts = [places[start][0] for start in range(0, len(places), size)] or [0]
-    return [text[start:end] for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
 
 
 def check_window(model: SentenceTransformer, window: int, prompt: str | None) -> None:

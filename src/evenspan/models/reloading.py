@@ -17,7 +17,6 @@ from evenspan.models.saved import as_plain, plain_card, read_calibration
 from evenspan.models.views import building, rename, view
 
 Calibrate = Callable[[SentenceTransformer, Calibration, str | None], None]
-_HUB = ("token", "cache_folder", "revision", "local_files_only")
 _PASSED_ON = ("model_kwargs", "processor_kwargs", "config_kwargs")
 
 
@@ -29,7 +28,7 @@ class ReloadedTransformer(Transformer):
     @classmethod
     def read(cls, name: str, subfolder: str, options: Mapping[str, Any], calibrate: Calibrate) -> ReloadedTransformer:
         """Load a module with the options of `Transformer.load`, without remote code whatever they say."""
-        files = ModelFiles(name, {key: options.get(key) for key in _HUB})
+        files = ModelFiles(name, options)
         folder = files.download()
         calibration, default_task = read_calibration(folder / subfolder)
         plain = {key: _without_trust(options.get(key)) for key in _PASSED_ON}

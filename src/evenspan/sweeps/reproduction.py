@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from evenspan.evaluation.statistics import Interval
+from evenspan.formatting import latex_table, markdown_table
 
 if TYPE_CHECKING:
     import pandas
-
-_LATEX = str.maketrans({"_": r"\_", "%": r"\%", "*": r"$^{*}$"})
 
 
 @dataclass(frozen=True)
@@ -72,12 +71,12 @@ class Reproduction:
     def __str__(self) -> str:
         paper = any(row.paper for row in self.rows)
         beside = ": ours / paper / difference" if paper else ""
-        parts = [f"{self.table}, {self.model}", "", *_markdown(self._cells(beside)), ""]
+        parts = [f"{self.table}, {self.model}", "", _markdown(self._cells(beside)), ""]
         if any(row.intervals or row.changes for row in self.rows):
             parts += [
                 "Ours: 95 % interval over documents, and change from no calibration; * after Holm's correction for all rows",
                 "",
-                *_markdown(self._cells("", changes=True)),
+                _markdown(self._cells("", changes=True)),
                 "",
             ]
         return "\n".join(
@@ -88,12 +87,7 @@ class Reproduction:
         """A LaTeX table for `booktabs`: ours with intervals and changes, and the paper's figures where there are some."""
         tables = [self._cells(": ours / paper / difference" if any(row.paper for row in self.rows) else "")]
         tables += [self._cells("", changes=True)] if any(row.intervals or row.changes for row in self.rows) else []
-        parts = []
-        for cells in tables:
-            header, *lines = (" & ".join(row).translate(_LATEX) + r" \\" for row in cells)
-            start = r"\begin{tabular}{" + "l" * len(cells[0]) + "}"
-            parts += [start, r"\toprule", header, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"]
-        return "\n".join(parts)
+        return "\n".join(latex_table(cells, "l" * len(cells[0])) for cells in tables)
 
     def _cells(self, suffix: str, *, changes: bool = False) -> list[list[str]]:
         labels = list(self.rows[0].labels)
@@ -133,6 +127,5 @@ def _text(name: str, value: float | None, sign: str = "") -> str:
     return "–" if value is None or value != value else f"{value:{sign}.{digits}f}"
 
 
-def _markdown(cells: Sequence[Sequence[str]]) -> list[str]:
-    header, *body = cells
-    return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *body)]
+def _markdown(cells: list[list[str]]) -> str:
+    return markdown_table(cells, texts=range(len(cells[0])))

@@ -24,7 +24,7 @@ from evenspan.models.calibrating import calibrated
 from evenspan.models.pipeline import Pipeline
 from evenspan.sweeps.rows import Plans, SweptSetting, advance, cut_of
 
-_CACHES = ("past_key_values", "use_cache", "calibrated_pass")
+_NOT_REPEATED = ("past_key_values", "use_cache", "calibrated_pass")  # arguments of a layer that is run again
 
 
 class SharedWorkError(RuntimeError):
@@ -135,7 +135,7 @@ class _Batch:
             yield
 
     def _watch(self, index: int, forward: Any, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
-        self.calls[index] = (args, {name: value for name, value in kwargs.items() if name not in _CACHES})
+        self.calls[index] = (args, {name: value for name, value in kwargs.items() if name not in _NOT_REPEATED})
         starting = [setting for setting in self.settings if setting.first == index]
         if starting:
             self.riding |= dict.fromkeys(starting, self._pooled_rows(hidden))

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from evenspan.corpus.terms import words as words_of
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark, Collection, Query, thirds
 from evenspan.evaluation.benchmarks.files import BenchmarkError
 from evenspan.evaluation.benchmarks.hub import read_split
-from evenspan.evaluation.methods import words as words_of
 
 REPOSITORY = "rajpurkar/squad_v2"
 # Inclusive at both ends, so an answer at 100 counts in two groups.

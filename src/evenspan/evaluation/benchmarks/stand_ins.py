@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from evenspan.corpus.sentences import is_finished, sentence_spans
+from evenspan.corpus.terms import unit_spans
 from evenspan.corpus.texts import Texts
-from evenspan.corpus.units import unit_spans
 from evenspan.evaluation.benchmark import POSITIONS, thirds
 
 FEWEST = 6  # words or characters of a sentence, to say anything

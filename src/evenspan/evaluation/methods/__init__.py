@@ -9,21 +9,19 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from evenspan.corpus.terms import words
-from evenspan.evaluation.methods.base import Method, Vectors
+from evenspan.evaluation.methods.base import Method, Plain, Vectors
 from evenspan.evaluation.methods.bm25 import Bm25
 from evenspan.evaluation.methods.calibrated import Calibrated
 from evenspan.evaluation.methods.chunks_max import ChunksMax
 from evenspan.evaluation.methods.hybrid import Hybrid
 from evenspan.evaluation.methods.late_chunking import LateChunking
-from evenspan.evaluation.methods.plain import Plain
 from evenspan.evaluation.methods.segment_average import SegmentAverage
 from evenspan.evaluation.methods.token_average import TokenAverage
 from evenspan.evaluation.methods.window_average import WindowAverage
 
 __all__ = [
     "BASELINES", "Bm25", "Calibrated", "ChunksMax", "Hybrid", "LateChunking", "Method", "Plain", "SegmentAverage",
-    "TokenAverage", "Vectors", "WindowAverage", "baseline", "words",
+    "TokenAverage", "Vectors", "WindowAverage", "baseline",
 ]  # fmt: skip
 
 BASELINES: dict[str, type[Method]] = {

@@ -1,4 +1,4 @@
-"""What all methods are: a way to encode documents, whose name says it all."""
+"""What all methods are: a way to encode documents, whose name says it all. The plainest, and what several share."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
+from evenspan.corpus.chunks import Chunker
 from evenspan.encoding import Encoder, unit_length
 from evenspan.models.calibrating import calibrated, uncalibrated
-from evenspan.models.reading import check_window, windows
+from evenspan.models.reading import check_window
 from evenspan.progress import ProgressBar
 
 Vectors = list[NDArray[np.float32]]  # one (vectors, dimensions) array for each text
@@ -45,21 +46,54 @@ class Method:
 
 
 @dataclass(frozen=True)
+class Plain(Method):
+    """No calibration: the model as it is published."""
+
+    kind: ClassVar[str] = "none"
+
+
+@dataclass(frozen=True)
 class Windowed(Method):
     """A method that cuts documents into windows of a number of tokens."""
 
     window: int = 256
 
     def __post_init__(self) -> None:
-        if self.window < 1:
-            raise ValueError(f"window must be at least 1, not {self.window}.")
+        _ = self.chunker  # refuses what cannot be
+
+    @property
+    def chunker(self) -> Chunker:
+        """What cuts."""
+        return Chunker(self.window, cut="tokens")
 
     def check(self, model: SentenceTransformer, prompt: str | None = None) -> None:  # noqa: D102
         check_window(model, self.window, prompt)
 
     def encode(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None = None) -> Vectors:
         """The vectors of the windows of each text."""
-        return encode_pieces(encoder, [windows(encoder.model, text, self.window) for text in texts], bar)
+        return encode_pieces(encoder, self.chunker.chunks(encoder.model, texts), bar)
+
+
+@dataclass(frozen=True)
+class Chunked(Windowed):
+    """A method that cuts documents into chunks: see `Chunker` for its settings."""
+
+    overlap: int = 0
+    cut: str = "tokens"
+
+    @property
+    def chunker(self) -> Chunker:  # noqa: D102
+        return Chunker(self.window, self.overlap, self.cut)
+
+    @property
+    def name(self) -> str:
+        """The kind and its settings; chunks that are cut as ever are called as ever."""
+        more = [f"overlap={self.overlap}"] * (self.overlap > 0) + [f"cut={self.cut}"] * (self.cut != "tokens")
+        return ",".join([self.kind, f"window={self.window}", *more])
+
+    def chunks(self, model: SentenceTransformer, text: str) -> list[str]:
+        """The chunks of a text."""
+        return self.chunker.chunks(model, [text])[0]
 
 
 def encode_pieces(

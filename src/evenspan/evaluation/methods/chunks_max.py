@@ -10,9 +10,8 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder
-from evenspan.evaluation.methods.base import Vectors, encode_pieces
+from evenspan.evaluation.methods.base import Chunked, Vectors, encode_pieces
 from evenspan.evaluation.methods.calibrated import Calibrated
-from evenspan.evaluation.methods.chunking import Chunked
 from evenspan.progress import ProgressBar
 
 

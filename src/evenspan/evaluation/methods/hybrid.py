@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from sentence_transformers import SentenceTransformer
 
-from evenspan.evaluation.methods.base import Method
+from evenspan.evaluation.methods.base import Method, Plain
 from evenspan.evaluation.methods.bm25 import Bm25
-from evenspan.evaluation.methods.plain import Plain
 from evenspan.ranking import RANK_OFFSET, fuse
 
 DEPTH = 1000  # documents of each ranking that are fused

@@ -13,8 +13,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from evenspan.encoding import Encoder
-from evenspan.evaluation.methods.base import Vectors
-from evenspan.evaluation.methods.chunking import Chunked
+from evenspan.evaluation.methods.base import Chunked, Vectors
 from evenspan.evaluation.methods.token_average import check_token_embeddings
 from evenspan.models.calibrating import uncalibrated
 from evenspan.progress import ProgressBar

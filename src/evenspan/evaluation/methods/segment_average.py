@@ -5,17 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
 from sentence_transformers import SentenceTransformer
 
+from evenspan.corpus.chunks import Chunker
 from evenspan.encoding import Encoder
 from evenspan.errors import require_extra
 from evenspan.evaluation.methods.base import Method, Vectors, average, encode_pieces
 from evenspan.models.calibrating import uncalibrated
 from evenspan.models.loading import MINIATURE, load
-from evenspan.models.reading import room_for_text, windows
+from evenspan.models.reading import room_for_text
 from evenspan.progress import ProgressBar
 
 # Chonkie's own, and those of scripts without spaces, which it would not cut at all.
@@ -61,12 +63,12 @@ class SegmentAverage(Method):
     def encode(self, encoder: Encoder, texts: Sequence[str], bar: ProgressBar | None = None) -> Vectors:  # noqa: D102
         model = encoder.model
         chunker = self._chunker(model)
-        room = room_for_text(model, encoder.prompt)
+        cutter = Chunker(room_for_text(model, encoder.prompt), cut="tokens")
         with uncalibrated(model):  # the chunker may compare with this very model
             chunks = [chunker.chunk(text) for text in texts]
         # A chunk is as long as the chunker's own tokenizer counts; what the model would cut off becomes another piece.
         pieces = [
-            [piece for chunk in group for piece in windows(model, chunk.text, room)] or [text]
+            list(chain(*cutter.chunks(model, [chunk.text for chunk in group]))) or [text]
             for text, group in zip(texts, chunks, strict=True)
         ]
         return [average(vectors, model) for vectors in encode_pieces(encoder, pieces, bar)]

@@ -77,9 +77,7 @@ def plain_errors(ray: Any) -> Iterator[None]:
     try:
         yield
     except (ray.exceptions.RayError, ray.data.exceptions.SystemException) as error:
-        raise RuntimeError(
-            f"On a Ray worker: {_reason(error)} Once that is mended, the same command goes on."
-        ) from error
+        raise RuntimeError(f"On a Ray worker: {_reason(error)} Fix that and run the same command again.") from error
 
 
 def _reason(error: BaseException) -> str:

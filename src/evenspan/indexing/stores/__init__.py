@@ -36,7 +36,7 @@ def locate_store(
     """
     text = os.fspath(location)
     if _OTHERWISE.match(text):  # nothing of it is repeated: it may hold a password
-        raise ValueError("This is no address of a PostgreSQL: write postgresql://user@host:port/database.")
+        raise ValueError("This is not a PostgreSQL address: write postgresql://user@host:port/database.")
     if text.startswith(("postgresql+", "postgres+")):  # as SQLAlchemy writes it
         text = "postgresql" + text[text.index("://") :]
     if text.startswith(_POSTGRES):

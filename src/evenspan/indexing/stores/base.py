@@ -18,6 +18,9 @@ from evenspan.indexing.ids import SeenIds
 from evenspan.indexing.manifest import Written
 from evenspan.indexing.settings import IndexSettings
 
+SCANNED = 250_000  # rows that pass a filter; so many are all compared, which misses none
+MOST_BY_INDEX = 1000  # results; for more all rows are compared
+
 
 class ReplacedError(RuntimeError):
     """The index was replaced after this store had opened it."""

@@ -19,8 +19,7 @@ from evenspan.indexing.stores.base import Hit, ShardWriter, hits
 from evenspan.indexing.stores.folder import FolderStore
 from evenspan.indexing.stores.lance_index import index_vectors, index_words
 from evenspan.indexing.stores.lance_rows import LanceWriter, connect, rows_that_count, schema_of
-from evenspan.indexing.stores.lance_search import LanceSearch
-from evenspan.indexing.stores.lance_sql import among, condition
+from evenspan.indexing.stores.lance_search import LanceSearch, among, condition
 from evenspan.indexing.stores.options import StoreOptions
 
 TABLE = "documents"  # of an index that replaced another: and its generation

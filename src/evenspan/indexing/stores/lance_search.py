@@ -1,8 +1,8 @@
-"""What a search finds in a LanceDB table: the nearest rows, or those that hold words, of the rows that count."""
+"""What a search finds in a LanceDB table, of the rows that count: the nearest, or those that hold words. And its SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,17 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenspan.indexing.columns import WORDS
-from evenspan.indexing.filters import Filter
+from evenspan.indexing.filters import Filter, IsNull, Joined, Not, OneOf, Value
 from evenspan.indexing.manifest import Manifest
-from evenspan.indexing.stores.base import Hit, hits
+from evenspan.indexing.stores.base import MOST_BY_INDEX, SCANNED, Hit, hits
 from evenspan.indexing.stores.lance_index import look_into, word_query
 from evenspan.indexing.stores.lance_rows import rows_that_count
-from evenspan.indexing.stores.lance_sql import condition
 from evenspan.indexing.stores.options import StoreOptions
 
 _SPARE = 16  # more results than asked for, to make up for outdated rows
-_SCANNED = 250_000  # rows that pass a filter; so many are all compared, which misses none
-_MOST_BY_INDEX = 1000  # results; for more all rows are compared
 _TURNS = 20  # of a search that a run disturbs
 
 
@@ -36,8 +33,8 @@ class LanceSearch:
     def nearest(self, vectors: NDArray[np.float32], k: int, where: Filter | None) -> list[list[Hit]]:
         """The best rows for each vector, by the index where it is sure to find them."""
         self.table.checkout_latest()
-        few = where is not None and self.table.count_rows(condition(where)) <= _SCANNED
-        exact = few or k > _MOST_BY_INDEX
+        few = where is not None and self.table.count_rows(condition(where)) <= SCANNED
+        exact = few or k > MOST_BY_INDEX
         return [self._undisturbed(partial(self._nearest, vector, k, where, exact)) for vector in vectors]
 
     def matching(self, words: Sequence[str], k: int, where: Filter | None) -> list[Hit]:
@@ -85,3 +82,31 @@ class LanceSearch:
             if len(rows) == k or len(fetched) < asked:
                 return rows, len(rows) == k or all_seen
             asked *= 4
+
+
+def condition(where: Filter) -> str:
+    """A condition in Lance's SQL, from names that are columns and values that are quoted."""
+    if isinstance(where, Joined):  # side by side: Lance limits how deep brackets go
+        return f"({f' {where.word} '.join(map(condition, where.parts))})"
+    if isinstance(where, Not):
+        return f"(NOT {condition(where.part)})"
+    column = f"`{where.column}`"  # letters, digits and underscores
+    if isinstance(where, IsNull):
+        return f"({column} IS NULL)"
+    if isinstance(where, OneOf):
+        return f"({column} IN ({', '.join(map(_literal, where.values))}))"
+    return f"({column} {where.sign} {_literal(where.value)})"
+
+
+def _literal(value: Value) -> str:
+    # Not by LanceDB's own `lit(…).to_sql()`: it leaves a quote after a backslash as it is.
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if value == -(2**63) and isinstance(value, int):  # read as minus a number that is too large
+        return "CAST('-9223372036854775808' AS BIGINT)"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def among(column: str, values: Iterable[int]) -> str:
+    """Whether a column has one of some numbers."""
+    return f"{column} IN ({', '.join(str(int(value)) for value in values)})"

@@ -10,10 +10,10 @@ import json
 import operator
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow
@@ -30,6 +30,7 @@ from evenspan.indexing.stores.folder import FolderStore, sync_folder
 
 _OPEN = 500  # files at a time: systems allow about 1,000
 _HIDDEN = "_"  # begins the names of files that others must not read yet
+Result = TypeVar("Result")
 _COMPARE = {"=": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 
 
@@ -153,12 +154,16 @@ class ParquetStore(FolderStore):
         self._show()
 
     def nearest(self, vectors: NDArray[np.float32], k: int, where: Filter | None) -> list[list[Hit]]:  # noqa: D102
+        return self._undisturbed(lambda snapshot: self._nearest(snapshot, vectors, k, where))
+
+    def _undisturbed(self, read: Callable[[Snapshot], Result]) -> Result:
+        """What is read of what counts at one moment: again, where a run has meanwhile written a shard anew."""
         while True:
             snapshot = self.manifest.snapshot()
             try:
-                return self._nearest(snapshot, vectors, k, where)
-            except OSError:  # a run has meanwhile written a shard again, or the file is damaged
-                if self.manifest.snapshot() is snapshot:
+                return read(snapshot)
+            except OSError:
+                if self.manifest.snapshot() is snapshot:  # the file is damaged
                     raise
 
     def _nearest(
@@ -188,7 +193,10 @@ class ParquetStore(FolderStore):
         ]
 
     def rows(self) -> Iterator[Hit]:  # noqa: D102
-        snapshot, files = self._all_open()
+        # Open from now on: a run that goes on may remove files.
+        snapshot, files = self._undisturbed(
+            lambda now: (now, {shard.number: self._open_file(shard) for shard in now.shards[:_OPEN]})
+        )
         for shard in snapshot.shards:
             file = files.get(shard.number) or self._open_file(shard)
             live = set(self._live(file, shard, snapshot).tolist())
@@ -197,16 +205,6 @@ class ParquetStore(FolderStore):
                 rows = [row for at, row in enumerate(batch.to_pylist()) if start + at in live]
                 yield from hits(rows, [0.0] * len(rows))
                 start += batch.num_rows
-
-    def _all_open(self) -> tuple[Snapshot, dict[int, Any]]:
-        """What counts now, with its files open: a run that goes on may remove them."""
-        while True:
-            snapshot = self.manifest.snapshot()
-            try:
-                return snapshot, {shard.number: self._open_file(shard) for shard in snapshot.shards[:_OPEN]}
-            except OSError:
-                if self.manifest.snapshot() is snapshot:
-                    raise
 
     def _vectors(
         self, shard: Written, snapshot: Snapshot, where: Filter | None

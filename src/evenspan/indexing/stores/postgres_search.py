@@ -14,14 +14,11 @@ from psycopg import sql
 from evenspan.indexing.columns import CHUNK, END, START, WORDS, Columns
 from evenspan.indexing.filters import Filter
 from evenspan.indexing.settings import IndexSettings
-from evenspan.indexing.stores.base import Hit, hits
+from evenspan.indexing.stores.base import MOST_BY_INDEX, SCANNED, Hit, hits
 from evenspan.indexing.stores.options import StoreOptions
 from evenspan.indexing.stores.postgres_index import WordQuery, indexed, search_settings
 from evenspan.indexing.stores.postgres_session import PostgresSession
 from evenspan.indexing.stores.postgres_sql import condition, listed
-
-_SCANNED = 250_000  # rows that pass a filter; so many are all compared, which misses none
-_MOST_BY_INDEX = 1000  # results; for more all rows are compared
 
 
 @dataclass(frozen=True)
@@ -35,10 +32,10 @@ class PostgresSearch:
     def nearest(self, vectors: NDArray[np.float32], k: int, where: Filter | None) -> list[list[Hit]]:
         """The best rows for each vector, by the index where it is sure to find them."""
         filtered, values = (sql.SQL("true"), []) if where is None else condition(where)
-        exact = k > _MOST_BY_INDEX
+        exact = k > MOST_BY_INDEX
         if where is not None and not exact:
             few = "SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {filtered} LIMIT %s) AS passing"
-            exact = self.session.ask(few, (*values, _SCANNED + 1), filtered=filtered)[0][0] <= _SCANNED
+            exact = self.session.ask(few, (*values, SCANNED + 1), filtered=filtered)[0][0] <= SCANNED
         ask = partial(self._nearest, k, filtered, values)
         of_each = []
         for vector in vectors:

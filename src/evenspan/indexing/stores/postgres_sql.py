@@ -42,13 +42,13 @@ def connect(address: str) -> psycopg.Connection[Any]:
     """A connection; errors do not repeat the address, which may hold a password."""
     if not _ADDRESS.fullmatch(address):
         raise ValueError(
-            "This is no address of a PostgreSQL: write postgresql://user@host:port/database, and of : / ? # [ ] @ and % in a "
-            "password the codes, such as %40."
+            "This is not a PostgreSQL address: write postgresql://user@host:port/database, and : / ? # [ ] @ and % in a "
+            "password as codes, such as %40."
         )
     try:
         return psycopg.connect(address, autocommit=True, connect_timeout=10)
     except psycopg.ProgrammingError:  # an address that cannot be read: the message would repeat parts of it
-        raise ValueError("This is no address of a PostgreSQL: write postgresql://user@host:port/database.") from None
+        raise ValueError("This is not a PostgreSQL address: write postgresql://user@host:port/database.") from None
     except psycopg.Error as error:
         raise ConnectionError(f"Cannot connect to PostgreSQL: {error}") from None
 
@@ -62,7 +62,7 @@ def insist(action: Callable[[], Result], again: Callable[[], None]) -> Result:
             if not _passes(error):
                 raise told(error) from error
             if wait is None:
-                raise OSError(f"Lost PostgreSQL: {error}. Once it is back, the same command goes on.") from error
+                raise OSError(f"Lost PostgreSQL: {error}. Once it is back, run the same command again.") from error
             time.sleep(wait)
             try:
                 again()
@@ -83,7 +83,7 @@ def _passes(error: Exception) -> bool:
 def told(error: Exception) -> Exception:
     """An error of the server, as one that is expected."""
     if getattr(error, "sqlstate", None) == _FULL:
-        return OSError(f"PostgreSQL: {error}. Once that is mended, the same command goes on.")
+        return OSError(f"PostgreSQL: {error}. Fix that and run the same command again.")
     return RuntimeError(f"PostgreSQL: {error}")
 
 

