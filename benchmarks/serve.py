@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from watching import batches, cpu_seconds, figures, memory, watched_gpu
+from watching import batches, cpu_seconds, figures, memory, waited, watched_gpu
 
 import evenspan
 
@@ -153,6 +153,7 @@ class Load:
     ended: float
     used: dict[str, float]  # seconds of the CPU
     batches: dict[str, Any]
+    waited: float
     gpu_busy: float | None
 
 
@@ -176,7 +177,8 @@ def load(
     seen = [one for own in lists for one in own]
     began, ended = min(one[2] for one in seen), max(one[3] for one in seen)
     used = {name: after - used[name] for name, after in cpu_seconds(process).items()}
-    return Load(number, seen, began, ended, used, batches(said, figures(address)), gpu.busy(began, ended))
+    now = figures(address)
+    return Load(number, seen, began, ended, used, batches(said, now), waited(said, now), gpu.busy(began, ended))
 
 
 def check(seen: list[Any], vectors: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -210,6 +212,8 @@ def served(of: Load, base: dict[str, np.ndarray], pools: dict[str, list[str]]) -
         "of_the_encoder_alone": needed / wall,
         "of_the_encoder_alone_by_cpu_time": needed_cpu / (of.used["http_process"] + of.used["model_process"]),
         "busy": {**{name: own / wall for name, own in of.used.items()}, "gpu": of.gpu_busy},
+        # CUDA spins while a thread waits, so that its CPU time is no measure of what it does.
+        "launching_thread_waits_for_the_gpu": of.waited / wall,
         "cpu_ms_for_a_text": {name: 1000 * own / sum(texts.values()) for name, own in of.used.items()},
         "batches": of.batches,
     }

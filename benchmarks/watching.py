@@ -47,6 +47,11 @@ def figures(address: tuple[str, int]) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
+def waited(before: dict[str, float], after: dict[str, float]) -> float:
+    """Seconds between two looks at the metrics in which the thread that launches batches waited for the GPU."""
+    return after["waiting_seconds_total"] - before["waiting_seconds_total"]
+
+
 def batches(before: dict[str, float], after: dict[str, float]) -> dict[str, dict[str, float]]:
     """How many batches there were between two looks at the metrics, and how large they were on average."""
     made = {}
