@@ -1,14 +1,17 @@
-"""A server under load and under attack, against the encoder alone on the same texts.
+r"""A server under load and under attack, against the encoder alone on the same texts.
 
     python benchmarks/serve.py --output benchmarks/results/serve_cpu.json
-    python benchmarks/serve.py --shape "24 x 1,024" --processes 4 --output benchmarks/results/serve_h200.json
+    python benchmarks/serve.py --shape "24 x 1,024" --processes 4 --clients 64 128 --documents 1500 --seconds 35 \
+        --output benchmarks/results/serve_h200.json
 
 `evenspan serve` runs as processes of its own. 64 clients send one request after another for a minute: one in four has 1 to 4
 queries of 4 to 14 words, the others 1 to 4 documents of about 500 to 900 tokens. Every vector is compared with the one that
 `evenspan.load(...)` makes in process, and each text has its own, so that one that was swapped or lost is found. The encoder
 alone is the project's encoder over all the texts at once, before and after; its time for the texts that were served, over the
-time it took to serve them, is the throughput. On a machine that is busy otherwise the same ratio of CPU time says more.
-Then come malformed requests, with the server's memory before and after.
+time it took to serve them, is the throughput. On a machine that is busy otherwise the same ratio of CPU time says more. Where
+time goes is said beside it: the share of it in which each process, the thread that launches batches and the GPU were busy, and
+how large batches were. Then come malformed requests, with the server's memory before and after. Results are written as they
+come.
 """
 
 from __future__ import annotations
@@ -21,17 +24,20 @@ import multiprocessing
 import os
 import random
 import re
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from scipy.spatial.distance import cdist
+from watching import batches, cpu_seconds, figures, memory, waited, watched_gpu
 
 import evenspan
 
@@ -111,40 +117,77 @@ def server(folder: str, *options: str) -> Iterator[tuple[tuple[str, int], int]]:
         print("server ended with", process.returncode)
 
 
-def alone(model: Any, pools: dict[str, list[str]]) -> tuple[dict[str, tuple[float, float]], dict[str, np.ndarray]]:
-    """Seconds, by the clock and of the CPU, and vectors of the encoder alone."""
+@dataclass(frozen=True)
+class Alone:
+    """The encoder alone over all texts: seconds by role, by the clock and of the CPU, and its share of the GPU."""
+
+    seconds: dict[str, tuple[float, float]]
+    gpu_busy: dict[str, float | None]
+
+
+def alone(model: Any, pools: dict[str, list[str]]) -> tuple[Alone, dict[str, np.ndarray]]:
+    """The encoder alone, and its vectors."""
     from evenspan.encoding import Encoder
 
-    seconds, vectors = {}, {}
+    seconds, vectors, busy = {}, {}, {}
     for role, texts in pools.items():
         taken = []
         encoder = Encoder(model, role=role, unit=False, grows=True)  # type: ignore[arg-type]
         encoder.encode(texts[: len(texts) // 4])
-        for _ in range(2):
-            began, of_cpu = time.perf_counter(), time.process_time()
-            vectors[role] = encoder.encode(texts)
-            taken.append((time.perf_counter() - began, time.process_time() - of_cpu))
+        with watched_gpu() as gpu:
+            start = time.time()
+            for _ in range(2):
+                began, of_cpu = time.perf_counter(), time.process_time()
+                vectors[role] = encoder.encode(texts)
+                taken.append((time.perf_counter() - began, time.process_time() - of_cpu))
+            busy[role] = gpu.busy(start, time.time())
         seconds[role] = min(own[0] for own in taken), min(own[1] for own in taken)
-    return seconds, vectors
+    return Alone(seconds, busy), vectors
+
+
+@dataclass(frozen=True)
+class Load:
+    """What clients asked for and got, and what the server did meanwhile."""
+
+    clients: int
+    seen: list[Any]
+    began: float
+    ended: float
+    used: dict[str, float]  # seconds of the CPU
+    batches: dict[str, Any]
+    waited: float
+    gpu_busy: float | None
 
 
 def load(
-    address: tuple[str, int], pools: dict[str, list[str]], arguments: argparse.Namespace, seconds: float
-) -> tuple[list[Any], float]:
-    """Everything that was asked for and answered."""
-    seeds = np.array_split(np.arange(arguments.clients), arguments.processes)
-    began = time.time()
-    if arguments.processes == 1:
-        return clients(address, pools, seconds, seeds[0].tolist()), began
-    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        lists = pool.starmap(clients, [(address, pools, seconds, own.tolist()) for own in seeds])
+    address: tuple[str, int],
+    process: int,
+    pools: dict[str, list[str]],
+    number: int,
+    processes: int,
+    seconds: float,
+) -> Load:
+    """Ask for so long, as so many clients in so many processes."""
+    seeds = [own.tolist() for own in np.array_split(np.arange(number), processes)]
+    said, used = figures(address), cpu_seconds(process)
+    with watched_gpu() as gpu:
+        if processes == 1:
+            lists = [clients(address, pools, seconds, seeds[0])]
+        else:
+            with multiprocessing.get_context("spawn").Pool(processes) as pool:
+                lists = pool.starmap(clients, [(address, pools, seconds, own) for own in seeds])
     seen = [one for own in lists for one in own]
-    return seen, min(one[2] for one in seen)
+    began, ended = min(one[2] for one in seen), max(one[3] for one in seen)
+    used = {name: after - used[name] for name, after in cpu_seconds(process).items()}
+    now = figures(address)
+    return Load(number, seen, began, ended, used, batches(said, now), waited(said, now), gpu.busy(began, ended))
 
 
 def check(seen: list[Any], vectors: dict[str, np.ndarray]) -> dict[str, Any]:
     """Whether every text got its own vector."""
     wrong, refused, largest = 0, 0, 0.0
+    middles = {role: own.mean(axis=0) for role, own in vectors.items()}
+    centred = {role: own - middles[role] for role, own in vectors.items()}
     for role, places, _, _, status, answer in seen:
         if status != 200:
             refused += 1
@@ -153,50 +196,43 @@ def check(seen: list[Any], vectors: dict[str, np.ndarray]) -> dict[str, Any]:
         got = np.stack([np.frombuffer(base64.b64decode(one["embedding"]), dtype="<f4") for one in data])
         expected = vectors[role][places]
         off = np.linalg.norm(got - expected, axis=1) / np.linalg.norm(expected, axis=1)
-        # In the right order each is nearest to its own, and much nearer than to any other text.
-        wrong += int((off > 0.02).sum()) + (len(got) != len(places))
+        to_all = cdist(got - middles[role], centred[role])
+        is_wrong = (off > 0.02) | (to_all[np.arange(len(got)), places] > to_all.min(axis=1))  # or nearer to another's
+        wrong += int(is_wrong.sum()) + (len(got) != len(places))
         largest = max(largest, float(off.max()))
-    return {"wrong_vectors": wrong, "refused": refused, "largest_relative_deviation": largest}
+    apart = {role: float(cdist(own, own)[~np.eye(len(own), dtype=bool)].min()) for role, own in centred.items()}
+    lengths = {role: float(np.linalg.norm(own, axis=1).max()) for role, own in vectors.items()}
+    return {
+        "wrong_vectors": wrong,
+        "refused": refused,
+        "largest_relative_deviation": largest,
+        "nearest_of_different_texts": {role: apart[role] / lengths[role] for role in apart},
+    }
 
 
-def served(
-    seen: list[Any], base: dict[str, np.ndarray], pools: dict[str, list[str]], began: float, cpu: list[float]
-) -> dict[str, Any]:
+def served(of: Load, base: dict[str, np.ndarray], pools: dict[str, list[str]]) -> dict[str, Any]:
     """Throughput and delays."""
-    good = [one for one in seen if one[4] == 200]
+    good = [one for one in of.seen if one[4] == 200]
     texts = {role: sum(len(one[1]) for one in good if one[0] == role) for role in pools}
-    wall = max(one[3] for one in good) - began
+    wall = of.ended - of.began
     needed, needed_cpu = sum(base[role] * texts[role] / len(pools[role]) for role in pools)
-    figures: dict[str, Any] = {
+    made: dict[str, Any] = {
+        "clients": of.clients,
         "seconds": wall,
         "requests": len(good),
         "texts": texts,
         "of_the_encoder_alone": needed / wall,
-        "of_the_encoder_alone_by_cpu_time": needed_cpu / sum(cpu),
-        "http_process_busy": cpu[0] / wall,
+        "of_the_encoder_alone_by_cpu_time": needed_cpu / (of.used["http_process"] + of.used["model_process"]),
+        "busy": {**{name: own / wall for name, own in of.used.items()}, "gpu": of.gpu_busy},
+        # CUDA spins while a thread waits, so that its CPU time is no measure of what it does.
+        "launching_thread_waits_for_the_gpu": of.waited / wall,
+        "cpu_ms_for_a_text": {name: 1000 * own / sum(texts.values()) for name, own in of.used.items()},
+        "batches": of.batches,
     }
     for role in pools:
         delays = [one[3] - one[2] for one in good if one[0] == role]
-        figures[f"{role}_p50_s"], figures[f"{role}_p95_s"] = np.percentile(delays, [50, 95]).tolist()
-    return figures
-
-
-def family(process: int) -> list[int]:
-    """A process and those that it started."""
-    started = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return [process, *(one for child in started for one in family(int(child)))]
-
-
-def memory(process: int) -> float:
-    """Of the server's processes, in MiB."""
-    pages = sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in family(process))
-    return pages * resource.getpagesize() / 2**20
-
-
-def cpu_seconds(process: int) -> list[float]:
-    """That the server's processes have used so far, each in all its threads; the one that speaks HTTP comes first."""
-    fields = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in family(process)]
-    return [(int(own[11]) + int(own[12])) / os.sysconf("SC_CLK_TCK") for own in fields]
+        made[f"{role}_p50_s"], made[f"{role}_p95_s"] = np.percentile(delays, [50, 95]).tolist()
+    return made
 
 
 def malformed(number: int, seed: int = 1) -> Iterator[tuple[str, bytes]]:
@@ -251,6 +287,14 @@ def attack(address: tuple[str, int], process: int, number: int) -> dict[str, Any
     }
 
 
+def told_apart(model: Any) -> Any:
+    """A random model, changed: nearly the same vector comes of all texts, unless its last layer attends in earnest."""
+    last = model[0].auto_model.encoder.layer[-1].attention
+    for weight in (last.self.value.weight, last.output.dense.weight):
+        torch.nn.init.normal_(weight, std=2 / weight.shape[0] ** 0.5)
+    return model
+
+
 def texts(arguments: argparse.Namespace) -> tuple[str, Any, dict[str, list[str]]]:
     """A folder with a model, the model, and texts for it."""
     from encode_stream import Run, Words
@@ -258,7 +302,7 @@ def texts(arguments: argparse.Namespace) -> tuple[str, Any, dict[str, list[str]]
     folder = str(Path(arguments.folder.name) / "model")
     if arguments.shape:
         made = Run(None, smoke=arguments.smoke)
-        evenspan.calibrate(made.model(arguments.shape)).save_pretrained(folder)
+        evenspan.calibrate(told_apart(made.model(arguments.shape))).save_pretrained(folder)
         words = made.words
     else:
         evenspan.calibrate(evenspan.miniature("cls", device="cpu")).save_pretrained(folder)
@@ -274,7 +318,7 @@ def texts(arguments: argparse.Namespace) -> tuple[str, Any, dict[str, list[str]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", help="random weights in float16 on a GPU, such as '24 x 1,024'; else the miniature")
-    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--clients", type=int, nargs="+", default=[64], help="one load after the other")
     parser.add_argument("--processes", type=int, default=1, help="of the clients")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--documents", type=int, default=200)
@@ -285,37 +329,41 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         arguments.folder = argparse.Namespace(name=name)
-        results = measure(arguments)
-    print(json.dumps(results, indent=2))
-    if arguments.output:
-        arguments.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        measure(arguments)
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace) -> None:
     folder, model, pools = texts(arguments)
-    before, vectors = alone(model, pools)
     options = [] if arguments.batch_tokens is None else ["--batch-tokens", str(arguments.batch_tokens)]
     results: dict[str, Any] = {
         "cpus": os.cpu_count(),
-        "clients": arguments.clients,
         "model": f"{arguments.shape or 'miniature:cls'}, {model.dtype}, {model.device}",
         "tokens_of_a_document": float(np.mean([len(ids) for ids in model.tokenizer(pools["document"])["input_ids"]])),
     }
+
+    def write(**more: Any) -> None:
+        results.update(more)
+        written = json.dumps(results, indent=2)
+        print(written, flush=True)
+        if arguments.output:
+            arguments.output.write_text(written + "\n", encoding="utf-8")
+
+    before, vectors = alone(model, pools)
+    write(alone_before=asdict(before))
+    base = {role: np.array(before.seconds[role]) for role in pools}
     with server(folder, *options) as (address, process):
-        load(address, pools, arguments, min(5, arguments.seconds))
-        used = cpu_seconds(process)
-        seen, began = load(address, pools, arguments, arguments.seconds)
-        used = [after - before for after, before in zip(cpu_seconds(process), used, strict=True)]
+        turns, checked = [], []
+        for number in arguments.clients:
+            load(address, process, pools, number, arguments.processes, min(5, arguments.seconds))
+            turns.append(load(address, process, pools, number, arguments.processes, arguments.seconds))
+            checked.append(check(turns[-1].seen, vectors))
+            write(load=[{**right, **served(of, base, pools)} for right, of in zip(checked, turns, strict=True)])
         if arguments.malformed:
-            results["malformed"] = attack(address, process, arguments.malformed)
+            write(malformed=attack(address, process, arguments.malformed))
     after, _ = alone(model, pools)
-    results["load"] = {
-        **check(seen, vectors),
-        **served(seen, {role: (np.array(before[role]) + after[role]) / 2 for role in pools}, pools, began, used),
-        "alone_s_before": before,
-        "alone_s_after": after,
-    }
-    return results
+    base = {role: (own + after.seconds[role]) / 2 for role, own in base.items()}
+    load_ = [{**right, **served(of, base, pools)} for right, of in zip(checked, turns, strict=True)]
+    write(load=load_, alone_after=asdict(after))
 
 
 if __name__ == "__main__":

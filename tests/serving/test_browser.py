@@ -95,8 +95,20 @@ def test_a_hostile_document_does_no_harm(browser, server) -> None:
     assert "rtl" in browser.value(
         "[...document.querySelectorAll('.part')].map(one => getComputedStyle(one).direction).join()"
     )
+    shares = "[...document.querySelectorAll('.part b')].map(one => getComputedStyle(one).direction)"
+    assert set(browser.value(shares)) == {"ltr"}, "else '17 %' is shown as '% 17'"
     assert browser.value(OVERFLOWING) == []
     assert browser.complaints() == []
+
+
+def test_a_number_of_parts_that_cannot_be(browser, server) -> None:
+    browser.open(server.url + "/", WIDTHS["desktop"])
+    browser.until("document.getElementById('model').textContent.includes('miniature:cls')")
+    finished(browser, "document.getElementById('example').click()")
+    for number in ("1", "25", "2.5", ""):
+        enter(browser, "segments", number)
+        browser.until("document.getElementById('status').textContent === 'Parts must be a whole number from 2 to 24.'")
+        finished(browser, "document.getElementById('segments').value = 6, document.getElementById('example').click()")
 
 
 def test_every_control_has_a_name_and_is_reached_by_keyboard(browser, server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -132,6 +133,17 @@ def test_what_is_not_read_yet_is_never_read_for_who_leaves(desk, monkeypatch) ->
     go_on.set()
     desk.ask(documents([f"5 {tiny.text(2000)}"]))
     assert sorted(text[0] for text in reading) == ["0", "1", "5"]
+
+
+@pytest.mark.parametrize(("step", "waits"), [("launch", False), ("fetch", True)])
+def test_waiting_for_the_device_is_told_from_launching(desk, monkeypatch, step, waits) -> None:
+    encoder = desk.engine.encoders["document"]
+    then = getattr(encoder, step)
+    monkeypatch.setattr(encoder, step, lambda argument: time.sleep(0.5) or then(argument))
+    desk.ask(documents(TEXTS))
+    (ran,) = desk.ran
+    assert (ran.waited >= 0.5) is waits
+    assert ran.seconds >= 0.5
 
 
 @pytest.mark.parametrize("step", ["launch", "fetch", "job"])

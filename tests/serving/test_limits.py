@@ -30,6 +30,13 @@ GOOD = {"model": "tiny-model:query", "input": "w1 w2"}
         ({**GOOD, "encoding_format": "int8"}, 400, "encoding_format", "float"),
         ({**GOOD, "dimensions": 0}, 400, "dimensions", "greater"),
         ({**GOOD, "dimensions": "8"}, 400, "dimensions", "integer"),
+        (
+            {**GOOD, "dimensions": 8, "output_dimension": 4},
+            400,
+            "dimensions",
+            "dimensions and output_dimension contradict",
+        ),
+        ({**GOOD, "encoding_format": "float", "embedding_type": "base64"}, 400, "encoding_format", "contradict"),
         ({**GOOD, "truncate": "START"}, 400, "truncate", "NONE or END"),
         ({**GOOD, "late_chunking": True}, 400, "late_chunking", ""),
         ({**GOOD, "input_typ": "query"}, 400, None, "unknown field 'input_typ'"),
@@ -90,8 +97,14 @@ def test_a_body_that_is_too_long_is_refused_while_it_is_sent(server) -> None:
     assert server.speak(f"{head}Content-Length: 99999999999999999999999\r\n\r\nx").startswith(
         (b"HTTP/1.1 413", b"HTTP/1.1 400")
     )
-    assert server.speak("NONSENSE\r\n\r\n").startswith(b"HTTP/1.1 400")
     assert server.ask("/health")[0] == 200
+
+
+@pytest.mark.parametrize("what", ["NONSENSE\r\n\r\n", f"{JSON_HEAD}Transfer-Encoding: chunked\r\n\r\nzz\r\n"])
+def test_what_is_no_http_is_refused_in_the_same_form(server, what) -> None:
+    head, _, body = server.speak(what).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert json.loads(body)["error"]["type"] == "invalid_request_error"
 
 
 def test_malformed_requests_leave_nothing_behind(server) -> None:

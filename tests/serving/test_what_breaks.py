@@ -63,7 +63,8 @@ def test_an_encoder_that_hangs_is_seen_and_can_be_ended(folder, monkeypatch) -> 
         with pytest.raises(ClosedError, match="hangs"):
             client.portal.call(replica.check_health)
         monkeypatch.setattr(process, "_PATIENCE", 0.1)
-    asking.join(20)
+        client.app.engine.stop()  # as at the end of the block, where this client would read no answer any more
+        asking.join(20)
     assert [answer.status_code for answer in answers] == [503], "told when the process was killed"
 
 

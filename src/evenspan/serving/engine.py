@@ -151,9 +151,10 @@ class Engine:
     def _finish(self, one: UnderWay) -> None:
         work, encoder = one.work, self._encoder(one.work)
         assert work.role is not None  # noqa: S101
-        results = one.launched
+        results, asked = one.launched, time.perf_counter()
         if not isinstance(results, Exception):
             results = self._attempt(encoder.fetch, results)
+        waited = time.perf_counter() - asked
         if isinstance(results, Exception):  # one text must not cost others their vectors
             error, few = results, len(work.entries) == 1
             results = [error] if few else [self._alone(encoder, entry.text) for entry in work.entries]
@@ -165,7 +166,7 @@ class Engine:
             self._failures = 0
         now = time.perf_counter()
         seconds, self._finished = now - max(one.began, self._finished), now
-        self._ran(Ran(work.role, len(work.entries), work.tokens, seconds, self._failures))
+        self._ran(Ran(work.role, len(work.entries), work.tokens, seconds, waited, self._failures))
         self.batcher.finished(work, _checked(results), seconds)
 
     def _alone(self, encoder: StandingEncoder, text: ReadyText) -> Any:

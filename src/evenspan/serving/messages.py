@@ -91,6 +91,7 @@ class Ran(NamedTuple):
     texts: int
     tokens: int
     seconds: float
+    waited: float  # of them for the device, while nothing else was launched
     failures: int  # batches in a row that failed, this one included
 
 

@@ -27,6 +27,7 @@ class Metrics:
         self.left = Counter("evenspan_clients_left", "Clients that left before their answer", **take)
         self.batches = Histogram("evenspan_batch_tokens", "Tokens in a batch", ["input_type"], buckets=_TOKENS, **take)
         self.busy = Counter("evenspan_encoding_seconds", "Time in which batches were encoded", **take)
+        self.waited = Counter("evenspan_waiting_seconds", "Time of it in which only a GPU had something to do", **take)
         self.waiting = Gauge("evenspan_waiting_tokens", "Tokens in the queue", **take)
 
     def text(self) -> bytes:

@@ -179,12 +179,13 @@ class EncoderProcess:
             case NotLoaded(error, file, line, trace):
                 error.__cause__ = ElsewhereError(trace, file, line)
                 self._error, self._is_ending = error, True
-            case Ran(role, texts, tokens, seconds, failures):
+            case Ran(role, texts, tokens, seconds, waited, failures):
                 self._failures = failures
                 self.metrics.texts.labels(role).inc(texts)
                 self.metrics.tokens.labels(role).inc(tokens)
                 self.metrics.batches.labels(role).observe(tokens)
                 self.metrics.busy.inc(seconds)
+                self.metrics.waited.inc(waited)
 
     def _settle(self, answers: list[tuple[int, Any]]) -> None:
         for number, answer in answers:

@@ -98,6 +98,9 @@ def embedding_order(request: EmbeddingRequest, settings: ServerSettings) -> Orde
     """What an `EmbeddingRequest` asks for."""
     role = _role(request.model, {"input_type": request.input_type, "task": request.task}, settings)
     texts = _inputs(request.input, "input", settings)
+    for pair in (("dimensions", "output_dimension"), ("encoding_format", "embedding_type")):
+        if len({getattr(request, name) for name in pair} - {None}) > 1:
+            raise ApiError(400, f"{' and '.join(pair)} contradict each other.", param=pair[0])
     dimensions = request.dimensions or request.output_dimension
     return Order(role, texts, dimensions, _refuses_long(request.truncate) or request.truncation is False)
 

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from evenspan.serving.app import create_app
 from evenspan.serving.child import Surroundings
+from evenspan.serving.errors import ApiError
 from evenspan.serving.guard import Guard
 from evenspan.serving.settings import ServerSettings
 
@@ -123,6 +125,14 @@ def _protocol(patience: float) -> type[asyncio.Protocol]:
         def resume_writing(self) -> None:
             super().resume_writing()
             self._stop_watching()
+
+        def send_400_response(self, msg: str) -> None:
+            """What uvicorn says itself, in the form of all errors."""
+            answer = ApiError(400, msg, headers={"Connection": "close"}).response()
+            head = h11.Response(status_code=400, headers=answer.raw_headers)
+            for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event))
+            self.transport.close()
 
         def _watch(self, left: float = math.inf) -> None:
             now = self.transport.get_write_buffer_size()

@@ -63,6 +63,10 @@ async function look() {
     byId("result").hidden = true;
     return say("Paste a document, or take the example.");
   }
+  if (!byId("segments").validity.valid || !byId("segments").value) {
+    byId("result").hidden = true;
+    return say("Parts must be a whole number from 2 to 24.", true);
+  }
   say("Encoding…");
   try {
     const body = { input, calibration: calibration(), segments: Number(byId("segments").value) };
@@ -87,6 +91,7 @@ function show(found) {
       span.dir = "auto";
       span.style.setProperty("--weight", weight(part[side].share));
       share.textContent = percent(part[side].share);
+      share.dir = "ltr";
       span.append(share, part.text);
       return span;
     }));
