@@ -40,7 +40,7 @@ def test_exact_for_every_architecture(architecture, tmp_path) -> None:
     settings = [*MIXED, Calibration(layers=(1, 3), basket_size=16), even, Calibration(strength=0.0)]
     settings = [setting for setting in settings if architecture.takes(setting)]
     vectors = sweeps.encode(model, tiny.TEXTS, settings)
-    assert vectors.shared == (architecture.name not in UNKNOWN and architecture.pooling != "mean")
+    assert vectors.shared == (architecture.name not in UNKNOWN)
     assert list(vectors) == settings
     np.testing.assert_array_equal(vectors.plain, plain)
     for setting in settings:
@@ -63,10 +63,15 @@ def test_detached_is_exact_where_nothing_else_is_changed(tmp_path) -> None:
         off = np.abs(vectors[setting] - separately(first, setting)).max()
         # Half of four layers are two, and between them no other row has seen the pooled one.
         assert 1e-5 < off < 1.0 if setting.layers == "all" else off < 1e-5
+    mean = tiny.sentence_transformer("bert-mean", tmp_path / "mean")  # of which all rows are changed
+    vectors = sweeps.encode(mean, tiny.TEXTS, MIXED[:1], detached=True)
+    assert not vectors.detached
+    np.testing.assert_allclose(vectors[MIXED[0]], separately(mean, MIXED[0]), atol=1e-5, rtol=0)
 
 
-def test_prompts_truncation_and_a_calibrated_model(tmp_path) -> None:
-    model = tiny.sentence_transformer("xlm-roberta-cls", tmp_path, prompts={"document": "w1 w2 ", "query": "w3 "})
+@pytest.mark.parametrize("name", ["xlm-roberta-cls", "xlm-roberta-mean"])
+def test_prompts_truncation_and_a_calibrated_model(name, tmp_path) -> None:
+    model = tiny.sentence_transformer(name, tmp_path, prompts={"document": "w1 w2 ", "query": "w3 "})
     model[1].include_prompt = False
     evenspan.calibrate(model, Calibration(basket_size=8))
     setting = Calibration(strength=1.0, basket_size=16)
@@ -93,12 +98,18 @@ def test_modules_behind_the_pooling(cls_model) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "detached", "passes"),
+    ("name", "layers", "detached", "passes"),
     # Four layers in a plain pass. Calibrated from the first on, a first-token model runs the two between the first and the
-    # last again for each of three settings.
-    [("qwen3-lasttoken", False, 4), ("xlm-roberta-cls", False, 4 + 3 * 2), ("xlm-roberta-cls", True, 4)],
+    # last again for each of three settings. A mean-pooled model runs those that are calibrated again, once more to see that
+    # this can be done.
+    [
+        ("qwen3-lasttoken", "all", False, 4),
+        ("xlm-roberta-cls", "all", False, 4 + 3 * 2),
+        ("xlm-roberta-cls", "all", True, 4),
+        ("xlm-roberta-mean", "half", False, 4 + 3 * 2 + 2),
+    ],
 )
-def test_layers_are_run_no_more_than_needed(name, detached, passes, tmp_path, monkeypatch) -> None:
+def test_layers_are_run_no_more_than_needed(name, layers, detached, passes, tmp_path, monkeypatch) -> None:
     model = tiny.sentence_transformer(name, tmp_path)
     seen = []
     (kind,) = {type(m) for path, m in model[0].auto_model.named_modules() if path.endswith((".mlp", ".intermediate"))}
@@ -109,7 +120,7 @@ def test_layers_are_run_no_more_than_needed(name, detached, passes, tmp_path, mo
         return forward(module, states)
 
     monkeypatch.setattr(kind, "forward", counting)
-    settings = [Calibration("soft", value, "all", 16) for value in (0.2, 0.4, 0.6)]
+    settings = [Calibration("soft", value, layers, 16) for value in (0.2, 0.4, 0.6)]
     sweeps.encode(model, [tiny.text(100)], settings, detached=detached)
     assert sum(tokens > 100 for tokens in seen) == passes
 
@@ -201,12 +212,14 @@ def test_what_cannot_be_shared_is_encoded_one_by_one(cls_model, tmp_path) -> Non
         np.testing.assert_allclose(vectors[setting], separately(model, setting), atol=1e-5)
 
 
-def test_rows_that_do_not_arrive_are_noticed(cls_model, monkeypatch) -> None:
+@pytest.mark.parametrize("name", ["xlm-roberta-cls", "xlm-roberta-mean"])
+def test_rows_that_do_not_arrive_are_noticed(name, tmp_path, monkeypatch) -> None:
+    model = tiny.sentence_transformer(name, tmp_path)
     monkeypatch.setattr("evenspan.sweeps.shared.tolerance", lambda _: -1.0)
     setting = Calibration(strength=1.0, basket_size=16)
     with pytest.warns(UserWarning, match="off by .* from its own. The settings are encoded one by one"):
-        vectors = sweeps.encode(cls_model, tiny.TEXTS, [setting])
-    np.testing.assert_allclose(vectors[setting], separately(cls_model, setting), atol=1e-5)
+        vectors = sweeps.encode(model, tiny.TEXTS, [setting])
+    np.testing.assert_allclose(vectors[setting], separately(model, setting), atol=1e-5)
 
 
 GRID = sweeps.strengths([0.5, 1.0], ["last", "half"], basket_size=64)
@@ -267,6 +280,13 @@ def test_detached_sweeps_say_so_and_recheck_their_winner(miniature, benchmark) -
     assert found.rechecked.harmonic_mean == pytest.approx(exact.harmonic_mean, abs=1e-9)
     assert "Detached: approximate" in str(found)
     assert found.results[found.best].harmonic_mean == pytest.approx(exact.harmonic_mean, abs=0.02)
+
+
+def test_a_sweep_of_a_mean_pooled_model_is_never_approximate(benchmark, tmp_path) -> None:
+    model = tiny.sentence_transformer("bert-mean", tmp_path)
+    found = sweeps.sweep(model, benchmark, [Calibration(basket_size=16)], detached=True, resamples=0, progress=False)
+    assert not found.detached
+    assert [result.method for result in found.results.values()] == [str(Calibration(basket_size=16))]
 
 
 def test_tune_recommends_what_helps_and_leaves_off_what_does_not(miniature) -> None:

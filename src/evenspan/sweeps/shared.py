@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -35,12 +35,15 @@ class SharedEncoder:
     """Runs a model once, and for each setting, of which there is at least one, only what that leaves open.
 
     Rows of settings ride along with the plain pass (see `rows`). For a setting that changes other rows too, the layers
-    behind its first calibrated one are run again from there, unless the sweep is detached.
+    behind its first calibrated one are run again from there, unless the sweep is detached. In a mean-pooled model it
+    changes all rows, and that layer is run again as well.
     """
 
     def __init__(self, model: SentenceTransformer, calibrations: Sequence[Calibration], *, detached: bool) -> None:
-        self.model, self.detached = model, detached
+        self.model = model
         self.pipeline = Pipeline.of(model)
+        self.every_row = self.pipeline.pooling_token == "mean"
+        self.detached = detached and not self.every_row
         self.transformer = self.pipeline.transformer
         layers = self.pipeline.layers()
         self.full = frozenset(layers.full)
@@ -63,13 +66,17 @@ class SharedEncoder:
         """Whether the layers are of a known family and nothing but the vector is made of them."""
         upper = range(self.control.first, len(self.layers))
         return (
-            self.pipeline.pooling_token != "mean"  # of which other rows than one are changed
-            and next(iter(self.model)) is self.transformer
+            next(iter(self.model)) is self.transformer
             and self.pipeline.reads_pooled_only
-            and self.full.issuperset(upper)  # rows see no further than a window in the others
+            and (self.every_row or self.full.issuperset(upper))  # rows see no further than a window in the others
             and all(_untouched(self.layers[index]) for index in upper)
             and self.final_norm is not None
         )
+
+    @property
+    def approximate(self) -> bool:
+        """Whether a sweep is not exact: detached, in a model whose other rows see the pooled ones."""
+        return self.detached and not self.causal and self.works
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -87,16 +94,30 @@ class SharedEncoder:
         with batch.watching():
             features = self.transformer(features, calibrate=False)
         features = self._pool(features)
+        plain = features["sentence_embedding"]
+        vectors = self._of_every_row(batch, features) if self.every_row else self._of_pooled_rows(batch, features)
+        features["sentence_embedding"] = torch.cat([plain, *vectors], dim=1)
+        return features
+
+    def _of_pooled_rows(self, batch: _Batch, features: dict[str, Any]) -> Sequence[Tensor]:
         rows = batch.rows()
         if not self.checked:
-            batch.check(rows.pop(self.control), features["token_embeddings"])
+            batch.check(self.final_norm(rows.pop(self.control)), batch.pooled_rows(features["token_embeddings"]))
             self.checked = True
         tokens = self.final_norm(torch.cat([rows[setting] for setting in self.settings])).unsqueeze(1)
         mask = torch.ones(tokens.shape[:2], dtype=torch.long, device=tokens.device)
-        vectors = self._pool({"token_embeddings": tokens, "attention_mask": mask})["sentence_embedding"]
-        plain = features["sentence_embedding"]
-        features["sentence_embedding"] = torch.cat([plain, *vectors.chunk(len(self.settings))], dim=1)
-        return features
+        vectors: Tensor = self._pool({"token_embeddings": tokens, "attention_mask": mask})["sentence_embedding"]
+        return vectors.chunk(len(self.settings))
+
+    def _of_every_row(self, batch: _Batch, features: dict[str, Any]) -> Sequence[Tensor]:
+        vectors = {
+            setting: self._pool({**features, "token_embeddings": tokens})["sentence_embedding"]
+            for setting, tokens in ((one, self.final_norm(batch.every_row(one))) for one in batch.settings)
+        }
+        if not self.checked:
+            batch.check(vectors[self.control], features["sentence_embedding"])
+            self.checked = True
+        return [vectors[setting] for setting in self.settings]
 
     def _pool(self, features: dict[str, Any]) -> dict[str, Any]:
         """What the rest of the pipeline makes of the last layer's rows."""
@@ -111,10 +132,10 @@ class _Batch:
     def __init__(self, encoder: SharedEncoder, features: Mapping[str, Any]) -> None:
         self.encoder = encoder
         pipeline = encoder.pipeline
-        pooled = pipeline.pooled_places(features)
+        pooled, baskets_for = pipeline.pooled_places(features), encoder.transformer.setting.calls.baskets_for
         self.settings = [*encoder.settings, *([] if encoder.checked else [encoder.control])]
         self.baskets = {
-            cut_of(setting): baskets_of(features, pipeline.pooling_token, setting.calibration, pooled)
+            cut_of(setting): baskets_of(features, baskets_for, setting.calibration, pooled)
             for setting in {cut_of(setting): setting for setting in self.settings}.values()
         }
         self.pooled = next(iter(self.baskets.values())).pooled
@@ -122,6 +143,7 @@ class _Batch:
         self.plans: Plans = {}
         self.riding: dict[SweptSetting, Tensor] = {}
         self.forks: dict[SweptSetting, Tensor] = {}
+        self.inputs: dict[int, Tensor] = {}  # of layers that begin a mean-pooled model's settings
         self.outputs: dict[int, Tensor] = {}
         self.calls: dict[int, tuple[Any, dict[str, Any]]] = {}
 
@@ -137,8 +159,12 @@ class _Batch:
     def _watch(self, index: int, forward: Any, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
         self.calls[index] = (args, {name: value for name, value in kwargs.items() if name not in _NOT_REPEATED})
         starting = [setting for setting in self.settings if setting.first == index]
+        if self.encoder.every_row:
+            if starting:
+                self.inputs[index] = hidden
+            return forward(hidden, *args, **kwargs)
         if starting:
-            self.riding |= dict.fromkeys(starting, self._pooled_rows(hidden))
+            self.riding |= dict.fromkeys(starting, self.pooled_rows(hidden))
         if self.riding:
             layer = self.encoder.layers[index]
             self.riding = advance(layer, index, hidden, kwargs, self.riding, self.baskets, self.plans)
@@ -150,32 +176,40 @@ class _Batch:
                 self.outputs[index] = output
         return output
 
-    def _pooled_rows(self, hidden: Tensor) -> Tensor:
+    def pooled_rows(self, hidden: Tensor) -> Tensor:
         return hidden.flatten(0, 1)[self.pooled]
 
     def rows(self) -> dict[SweptSetting, Tensor]:
         """The pooled rows behind the last layer, of every setting."""
         return {**self.riding, **{setting: self._fork(setting, own) for setting, own in self.forks.items()}}
 
+    def every_row(self, setting: SweptSetting) -> Tensor:
+        """All rows behind the last layer of a mean-pooled model."""
+        return self._again(setting, self.inputs[setting.first], range(setting.first, self.last + 1))
+
     def _fork(self, setting: SweptSetting, own: Tensor) -> Tensor:
         """Run the layers behind a setting's first one again, with its pooled rows in place of the plain ones."""
         output = self.outputs[setting.first]
-        baskets = self.baskets[cut_of(setting)]
         hidden = output.flatten(0, 1).index_copy(0, self.pooled, own.to(output.dtype)).view(output.shape)
-        for index in range(setting.first + 1, self.last):
-            args, kwargs = self.calls[index]
-            calibrated_pass = CalibratedPass(setting.calibration, setting.layers, baskets)
-            hidden = self.encoder.layers[index](hidden, *args, **{**kwargs, "calibrated_pass": calibrated_pass})
-        rows, (_, kwargs) = {setting: self._pooled_rows(hidden)}, self.calls[self.last]
+        hidden = self._again(setting, hidden, range(setting.first + 1, self.last))
+        rows, (_, kwargs) = {setting: self.pooled_rows(hidden)}, self.calls[self.last]
         layer = self.encoder.layers[self.last]
         return advance(layer, self.last, hidden, kwargs, rows, self.baskets, self.plans)[setting]
 
-    def check(self, control: Tensor, tokens: Tensor) -> None:
+    def _again(self, setting: SweptSetting, hidden: Tensor, layers: Iterable[int]) -> Tensor:
+        for index in layers:
+            args, kwargs = self.calls[index]
+            calibrated_pass = CalibratedPass(
+                setting.calibration, setting.layers, self.baskets[cut_of(setting)], every_row=self.encoder.every_row
+            )
+            hidden = self.encoder.layers[index](hidden, *args, **{**kwargs, "calibrated_pass": calibrated_pass})
+        return hidden
+
+    def check(self, control: Tensor, expected: Tensor) -> None:
         """Rows that nothing was done to must arrive where the plain pass takes them."""
-        expected = self._pooled_rows(tokens).float()
-        off = (self.encoder.final_norm(control).float() - expected).norm() / expected.norm().clamp(min=1e-12)
-        kind = tokens.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tokens.dtype
+        off = (control.float() - expected.float()).norm() / expected.float().norm().clamp(min=1e-12)
+        kind = expected.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else expected.dtype
         if not off <= tolerance(dtype):
             raise SharedWorkError(
                 f"Rows taken through this model's layers by themselves are off by {off:.1%} from its own."

@@ -68,8 +68,7 @@ def sweep(
     require_evaluation("A sweep")
     usable, failures = _usable(model, paper_grid() if calibrations is None else calibrations)
     if detached:  # what is exact anyway is not called approximate
-        shared = SharedEncoder(model, usable, detached=True)
-        detached = shared.works and not shared.causal
+        detached = SharedEncoder(model, usable, detached=True).approximate
     methods: dict[Calibration, Method] = {key: Detached(key) if detached else Calibrated(key) for key in usable}
     prompts: dict[str, Any] = {"query_prompt": query_prompt, "document_prompt": document_prompt}
     with uncalibrated(model), TemporaryDirectory() if cache is None else nullcontext(cache) as folder:

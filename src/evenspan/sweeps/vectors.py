@@ -64,7 +64,8 @@ def encode(
     Exact: what `encode_document` gives under each setting, up to rounding. A causal model takes one plain pass and a few
     tokens for all settings together; others run the layers behind a setting's first calibrated one again, unless `detached`
     takes only the pooling token's own way through the layers, in the context of the plain pass: one pass for all settings,
-    approximately. A model whose layers are of no known kind is encoded once for each setting.
+    approximately. In a mean-pooled model a setting's first calibrated layer is run again, too, and `detached` changes nothing.
+    A model whose layers are of no known kind is encoded once for each setting.
 
     However many settings there are, memory is that of a plain pass, one layer's keys and values, and one layer's output for
     each different first layer among the settings. `batch_size` is as in `evaluate`, the options after it as in
@@ -105,7 +106,7 @@ def encode_settings(
         if shared is not None:
             _logger.info("The layers of this model are of no known kind: %d settings, one by one.", len(active))
         return _one_by_one(encoder, texts, wanted, bar)
-    width = model.truncate_dim
+    width, approximate = model.truncate_dim, shared.approximate
     try:
         with shared.installed(), _truncated(model, None):  # the vectors stand side by side
             together = encoder.encode(texts, bar=bar)
@@ -114,7 +115,6 @@ def encode_settings(
         return _one_by_one(encoder, texts, wanted, bar)
     plain, *others = (np.ascontiguousarray(part[:, :width]) for part in np.split(together, len(active) + 1, axis=1))
     vectors = dict(zip(active, others, strict=True))
-    approximate = detached and not shared.causal
     return SweptVectors({key: vectors.get(key, plain) for key in wanted}, plain, approximate, shared=True)
 
 
