@@ -113,6 +113,10 @@ def test_short_texts_need_no_advice(model, tmp_path, capsys) -> None:
     shown = capsys.readouterr().out
     assert "Leave it off: the longest of 2 documents has" in shown
     assert shown.rstrip().endswith("--calibration none --id @line")
+    short = evenspan.advise(model, readers.documents(20, sentences=3), resamples=100, progress=False)  # with stand-ins
+    assert "Leave calibration off" in short.sentence
+    assert short.calibration is None
+    assert any(note.startswith("Leave it off: the longest of 20 documents has") for note in short.notes)
     with pytest.raises(ValueError, match="has no positions"):
         evenspan.advise(model, load_benchmark("generated", documents=3).__class__("x", (_unplaced(),)), progress=False)
 

@@ -57,6 +57,7 @@ def test_titles_repeated_lines_and_near_duplicates(tmp_path) -> None:
     assert benchmark.name == "corpus (stand-in queries)"
     assert near_duplicates(["a b", "c d", "A  b"]) == {2}
     drawn = load_benchmark(f"texts:{tmp_path / 'corpus.jsonl'}", sample=2, seed=1)
+    assert load_benchmark(f"texts:{tmp_path / '*.jsonl'}").name == "texts (stand-in queries)"
     assert len(drawn.corpus) == 2
 
 

@@ -30,7 +30,7 @@ def _plain(row: AdviceRow) -> str:
 def _calibration(rows: Sequence[AdviceRow], layouts: Sequence[Layout]) -> str:
     place = next((n for n, layout in enumerate(layouts) if layout.plain is not None and not layout.chunk_tokens), None)
     if place is None:
-        return "Calibration was not tried: the notes say why."
+        return "Leave calibration off: it was not tried, and the notes say why."
     row, change = rows[place], f"HM {100 * rows[0].harmonic_mean:.1f} → {100 * rows[place].harmonic_mean:.1f}"
     if row.remark is not None:
         return f"Leave calibration off for whole documents: {'it is ' * (row.remark == NOISE)}{row.remark} ({change})."

@@ -48,7 +48,8 @@ def load_texts(
     """
     drawn = read_texts(location, field, _at_least_one("sample", sample), seed, format)
     options = {"location": str(location), "field": field, "sample": sample, "found": drawn.available}
-    return _benchmark(drawn, Path(location).stem or "texts", seed, sentences, left_out, options)
+    name = Path(location).name.partition(".")[0].strip("*?-") or "texts"  # not of a pattern or of standard input
+    return _benchmark(drawn, name, seed, sentences, left_out, options)
 
 
 def from_texts(
