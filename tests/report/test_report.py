@@ -165,12 +165,12 @@ def leads(tmp_path: Path, *audits: Audit, results=()) -> list[str]:
         (
             "primacy",
             "strong",
-            "Strong primacy bias: the model does not read evenly. In the part that is read, what stands at the b",
+            "Strong primacy bias: the model does not read evenly. In the part that is read, text at the beginni",
         ),
         (
             "recency",
             "mild",
-            "Mild recency bias: the model does not read evenly. In the part that is read, what stands at the end",
+            "Mild recency bias: the model does not read evenly. In the part that is read, text at the end of a",
         ),
         ("both ends", "mild", "Mild both ends: the model does not read evenly."),
         ("none found", None, "No position bias was found."),
@@ -198,7 +198,7 @@ def test_nothing_cut(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("values", "change", "words"),
     [
-        ((0.75, 0.65), (0.05, 0.15), "Calibration takes away 50 % of the slope."),
+        ((0.75, 0.65), (0.05, 0.15), "Calibration reduces the slope by 50 %."),
         ((0.75, 0.65), (-0.05, 0.15), "Calibration changes nothing beyond noise."),
         ((0.6, 0.7), (0.2, 0.4), "Calibration turns the slope around"),
         ((0.9, 0.6), (-0.2, -0.05), "Calibration makes the representation less even."),
