@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import inspect
 import re
 import shlex
 import sys
 import tomllib
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from helpers import copies, indexes, tiny
 from helpers.paths import DOCS, ROOT
 
+import evenspan
 from evenspan.cli import main
 from evenspan.demonstration import demonstrate
 
@@ -151,6 +155,19 @@ def test_every_page_is_in_the_contents_and_in_llms_txt() -> None:
     pages = {page.removesuffix(".md") for page in PAGES} - {"README", "index"}
     assert pages == set(re.findall(r"^(\w+)$", contents, re.MULTILINE))
     assert pages == set(re.findall(r"\(_sources/(\w+)\.md\)", listed))
+
+
+def test_the_reference_has_what_public_functions_return() -> None:
+    """Its modules are described by their `__all__`."""
+    modules = [
+        importlib.import_module(name) for name in re.findall(r"automodule:: (.*)", PAGES["api.md"].read_text("utf-8"))
+    ]
+    described = {id(getattr(module, name)) for module in modules for name in module.__all__}
+    public = [getattr(evenspan, name) for name in evenspan.__all__]
+    returned = [get_type_hints(one).get("return") for one in public if inspect.isfunction(one)]
+    own = [one for one in returned if inspect.isclass(one) and one.__module__.startswith("evenspan.")]
+    assert own
+    assert [one for one in own if id(one) not in described] == []
 
 
 def test_results_are_all_shown() -> None:

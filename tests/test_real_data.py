@@ -81,7 +81,7 @@ def test_both_miniatures_have_primacy_and_calibration_flattens_it(pooling, repor
     assert abs(calibrated.slope.value) < 0.7 * abs(plain.slope.value)
     name = f"audit of newwiki-long-en, miniature:{pooling}"
     report(f"{name}, slope downwards: {-plain.slope.value:.4f}")
-    report(f"{name}, in standard deviations of what content makes: {-plain.relative_slope.value:.2f}")
+    report(f"{name}, in standard deviations of the effect of content: {-plain.relative_slope.value:.2f}")
     report(f"{name}, flattened by: {1 - calibrated.slope.value / plain.slope.value:.3f}")
 
 

@@ -87,6 +87,8 @@ def largest_error(*, write: bool, padding: bool) -> float:
 
 
 def main() -> None:
+    if not torch.cuda.is_available():
+        raise SystemExit("This needs a CUDA device.")
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}, float32")
     for write, padding in ((True, True), (True, False), (False, True)):
         error = largest_error(write=write, padding=padding)

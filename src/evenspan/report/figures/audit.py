@@ -46,7 +46,7 @@ def _representation(shapes: Sequence[Representation], key: str) -> Figure:
         f"{key}-representation",
         "How much each position is reflected",
         " ".join(sentences),
-        "Cosine of a segment of average content with the vector of its whole document, by where the segment stands. A "
+        "Cosine of a segment of average content with the vector of its whole document, by the position of the segment. A "
         f"level line treats every position alike. Bands: 95 % bootstrap intervals over {shapes[0].documents} documents.",
         (Panel("", partial(_draw_representation, shapes=shapes), 3.5),),
         ("view", "position", "cosine", "low", "high"),
@@ -144,7 +144,7 @@ def _self_mass(sides: Sequence[Side], key: str) -> Figure:
     if sides[0][2].every_row:
         title, meaning = (
             "What goes to the ends",
-            "Mean share of their attention that tokens give the ones that stand alone",
+            "Mean share of their attention that tokens give those outside the baskets",
         )
     for name, _, look in sides:
         high, last = max(look.layers, key=lambda layer: layer.self_mass[2]), look.layers[-1]
@@ -160,7 +160,7 @@ def _self_mass(sides: Sequence[Side], key: str) -> Figure:
         title,
         " ".join(sentences),
         f"{meaning}, over documents and heads: line at the median, box "
-        "from the 25th to the 75th percentile, whiskers from the 5th to the 95th. Segments stand in random order, unless the "
+        "from the 25th to the 75th percentile, whiskers from the 5th to the 95th. Segments are in random order, unless the "
         "text is called intact.",
         tuple(Panel(name, partial(_draw_self_mass, sides=drawn, top=top)) for name, drawn in panels),
         ("view", "layer", "calibrated", "p5", "p25", "p50", "p75", "p95", "mean", "first_token_mean"),

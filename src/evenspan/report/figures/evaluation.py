@@ -38,7 +38,7 @@ def _by_position(results: Sequence[EvaluationResult], key: str) -> Figure:
         "nDCG@10 by position of the answer" if positions else "nDCG@10 by data set",
         "; ".join(sentences) + ".",
         "Higher is better, and points at one height mean that "
-        + ("where the answer stands does not matter." if positions else "the sets are equally hard.")
+        + ("where the answer is does not matter." if positions else "the sets are equally hard.")
         + " Lines: 95 % bootstrap intervals over documents.",
         (Panel("", partial(_draw_by_position, results=results), 2.7 + 0.19 * len(results)),),
         ("method", "group", "queries", "ndcg@10", "low", "high"),
