@@ -8,17 +8,20 @@ The environments know neither the repository nor the tests. A tiny model and a f
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+CLEAN.setdefault("EVENSPAN_REPOSITORY", "https://example.org/evenspan")
 # What must work with each extra; `base` is none. A line that begins with `refused` must end with 2 and name the extra.
 COMMANDS = {
     "base": [
@@ -80,11 +83,23 @@ def main() -> None:
     run([sys.executable, "-m", "build", "--outdir", DIST, ROOT])
     run([sys.executable, "-m", "twine", "check", "--strict", *DIST.iterdir()])
     (wheel,) = DIST.glob("*.whl")
+    check_links(wheel)
     with tempfile.TemporaryDirectory() as folder:
         material = Path(folder) / "material"
         make_material(material)
         for extra in wanted:
             check(extra, wheel, material, Path(folder) / extra)
+
+
+def check_links(wheel: Path) -> None:
+    """On PyPI there is no file beside the README."""
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        page = files.read(name).decode()
+    targets = re.findall(r'\]\((.+?)\)|src="(.+?)"', page)
+    relative = [link or source for link, source in targets if not (link or source).startswith(("http", "#"))]
+    if not targets or relative:
+        sys.exit(f"Links of the package's page that lead nowhere: {relative or 'there are none at all'}")
 
 
 def check(extra: str, wheel: Path, material: Path, folder: Path) -> None:

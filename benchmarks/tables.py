@@ -96,9 +96,9 @@ TABLES = (
             f"audit {model} --texts {texts} --output {{output}}",
         )
         for name, model, texts in (
-            ("cls", "miniature:cls", f"{_ARTICLES} --sample 60"),
-            ("last", "miniature:last", f"{_ARTICLES} --sample 60"),
-            ("shuffled", "miniature:cls", "{shuffled} --sample 60"),
+            ("cls", "miniature:cls", _ARTICLES),
+            ("last", "miniature:last", _ARTICLES),
+            ("shuffled", "miniature:cls", "{shuffled}"),
             ("minilm", "{minilm}", _ARTICLES),
         )
     ),
@@ -155,7 +155,8 @@ def _make(table: Table, options: argparse.Namespace) -> str:
     with (folder / "log.txt").open("w", encoding="utf-8") as log:
         code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
     if code == 0:
-        figures = json.dumps({"command": table.command, **_figures(folder)}, indent=1, ensure_ascii=False)
+        made = {"command": table.command, "build": _build(), **_figures(folder)}
+        figures = json.dumps(made, indent=1, ensure_ascii=False)
         for name, place in values.items():  # where things lie on this machine is nobody's business
             figures = figures.replace(str(place), f"{{{name}}}")
         (options.output / f"{table.name}.json").write_text(f"{figures}\n", encoding="utf-8")
@@ -163,6 +164,13 @@ def _make(table: Table, options: argparse.Namespace) -> str:
     return (
         f"{'made' if code == 0 else f'failed with {code}, see {folder}/log.txt'}, {time.perf_counter() - start:.0f} s"
     )
+
+
+def _build() -> str:
+    """The commit that this is."""
+    command = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def _shuffled(source: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -26,13 +27,13 @@ def test_a_killed_worker_and_an_index_equal_to_that_of_one_process(tmp_path) -> 
     undisturbed, store = f"parquet:{tmp_path / 'undisturbed'}", f"parquet:{tmp_path / 'ray'}"
     chunks = {"calibration": "none", "chunk_tokens": 24, "overlap": 8}
     evenspan.index(model, corpus, undisturbed, shard=ShardSize(30), progress=False, device="cpu", **chunks)
-    arguments = ["index", model, "-", store, "--shard-documents", "30", "--device", "cpu", "--quiet"]
+    arguments = ["index", model, "-", store, "--shard-documents", "30", "--device", "cpu", "--quiet", "--json"]
     arguments += ["--calibration", "none", "--chunk-tokens", "24", "--overlap", "8"]
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     lines = corpus.read_bytes().splitlines(keepends=True)
     with subprocess.Popen(
         [sys.executable, "-m", "evenspan.cli", *arguments, "--engine", "ray"],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
     ) as driver:  # fmt: skip
         driver.stdin.write(b"".join(lines[:1100]))  # a thousand are read at a time
         driver.stdin.flush()
@@ -44,8 +45,10 @@ def test_a_killed_worker_and_an_index_equal_to_that_of_one_process(tmp_path) -> 
         ]
         for worker in workers:
             worker.send_signal(signal.SIGKILL)
-        _, errors = driver.communicate(b"".join(lines[1100:]), timeout=PATIENCE)
+        printed, errors = driver.communicate(b"".join(lines[1100:]), timeout=PATIENCE)
     assert driver.returncode == 0, errors.decode()
+    summary = json.loads(printed)
+    assert 0 < summary["device_seconds"] <= summary["encoding_seconds"]
     assert workers
     assert content(store) == content(undisturbed)
     assert len(content(store)) > 600, "chunks"

@@ -88,6 +88,16 @@ def test_an_encoder_process_that_hangs(folder) -> None:
         assert server.ask("/health")[0] == 200
 
 
+def test_a_server_that_is_told_to_end_does_not_wait_for_an_encoder_that_hangs(folder) -> None:
+    with serving(folder, "--batch-tokens", "200") as server:
+        answers, wait = ask_for_much(server, 3)
+        os.kill(server.encoder, signal.SIGSTOP)
+        server.process.terminate()
+        wait()
+        assert [status for status, _, _ in answers] == [503] * 3
+    assert "does not answer" in "".join(server.log)
+
+
 @pytest.mark.parametrize("is_ready", [True, False], ids=["serving", "loading"])
 def test_a_server_that_is_killed_leaves_nothing_behind(folder, is_ready) -> None:
     command = [sys.executable, "-m", "evenspan", "serve", folder, "--device", "cpu", "--port", "0"]

@@ -1,6 +1,8 @@
 """`evenspan index`: a corpus into a vector store, resumably."""
 
 import re
+import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -97,5 +99,6 @@ def index(
     from evenspan.indexing.plan import ShardSize
 
     size = ShardSize(shard_documents, shard_tokens)
-    summary = run(model, source, store, keep_text=not no_text, shard=size, progress=not display.quiet, **vars(chosen))
+    with redirect_stdout(sys.stderr):  # Ray prints its news of lost workers where the summary goes
+        summary = run(model, source, store, keep_text=not no_text, shard=size, progress=not display.quiet, **vars(chosen))
     display.show(summary, summary.to_json())

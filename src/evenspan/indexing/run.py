@@ -186,7 +186,7 @@ def _fill(
     progress = IndexProgress(rows.size, shown=options.progress)
     with contextlib.closing(plan.seen), contextlib.closing(rejected):
         with progress:
-            _encode(plan, rows, encoder, settings, store, progress, options)
+            busy = _encode(plan, rows, encoder, settings, store, progress, options)
         encoding = time.perf_counter() - progress.began
         invalid = store.delete(plan.seen.invalid())
         if not progress.documents and not progress.updated and not plan.unchanged and not invalid:
@@ -198,7 +198,7 @@ def _fill(
     return replace_fields(
         IndexSummary.of(store.location, store.count(), progress, plan.unchanged, rejected, encoder.max_tokens),
         encoding_seconds=encoding,
-        device_seconds=encoder.busy_seconds or None,
+        device_seconds=busy or None,
         updated=progress.updated,
         invalid=invalid,
         pruned=pruned,
@@ -224,15 +224,16 @@ def _encode(
     store: Store,
     progress: IndexProgress,
     options: EncodingOptions,
-) -> None:
+) -> float:
+    """Everything that is new; returns for how many seconds the device was busy."""
     if options.engine == "ray":
         from evenspan.indexing.ray.engine import run_on_ray
 
         with prefetched(plan.shards(rows.rows)) as shards:
-            run_on_ray(shards, settings, store, progress, options)
-        return
+            return run_on_ray(shards, settings, store, progress, options)
     with prefetched(plan.portions(rows.rows)) as portions:
         _run_here(portions, encoder, store, progress, options)
+    return encoder.busy_seconds
 
 
 def _run_here(

@@ -55,7 +55,7 @@ class IndexSummary:
     rejects: str | None
     encoding_seconds: float
     seconds: float
-    device_seconds: float | None = None  # that the device was busy; None if it is not known, as of Ray's workers
+    device_seconds: float | None = None  # that the device was busy (of Ray's workers: on average); None if it was not
     updated: int = 0  # whose metadata alone changed: they were not encoded again
     invalid: int = 0  # that left the index because their rows cannot be used any more
     pruned: int = 0  # that left it because they are gone from the source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import signal
 import socket
@@ -15,12 +16,15 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from evenspan.serving.app import create_app
+from evenspan.serving.batcher import ClosedError
 from evenspan.serving.child import Surroundings
 from evenspan.serving.errors import ApiError
 from evenspan.serving.guard import Guard
+from evenspan.serving.process import EncoderProcess
 from evenspan.serving.settings import ServerSettings
 
 _MOST_CONNECTIONS = 2048
+_logger = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -69,7 +73,7 @@ def _serve(app: Guard, listener: socket.socket, ready: Callable[[str], None]) ->
         server_header=False,
         limit_concurrency=_MOST_CONNECTIONS,
     )
-    server = _Server(config, lambda: ready(f"http://{f'[{host}]' if ':' in host else host}:{port}"))
+    server = _Server(config, app.engine, lambda: ready(f"http://{f'[{host}]' if ':' in host else host}:{port}"))
     app.engine.on_death = lambda _: setattr(server, "should_exit", True)
     server.should_exit = app.engine.died is not None
     before = signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again when everything is done
@@ -84,14 +88,32 @@ def _serve(app: Guard, listener: socket.socket, ready: Callable[[str], None]) ->
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, engine: EncoderProcess, ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._engine, self._ready = engine, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        watching = asyncio.create_task(self._end_what_hangs())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            watching.cancel()
+
+    async def _end_what_hangs(self) -> None:
+        """Clients that wait for an encoder process that hangs are told so; the server would wait as long as they do."""
+        while True:
+            try:
+                await self._engine.check()
+            except ClosedError as error:
+                _logger.error("%s It is ended before it is done.", error)
+                await asyncio.to_thread(self._engine.kill)
+                return
+            await asyncio.sleep(1)
 
 
 def _protocol(patience: float) -> type[asyncio.Protocol]:

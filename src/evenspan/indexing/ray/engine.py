@@ -17,7 +17,7 @@ from typing import Any
 
 from evenspan.indexing.manifest import Written
 from evenspan.indexing.plan import EncodingOptions, Shard
-from evenspan.indexing.ray.feed import Feed, Handoff, blocks
+from evenspan.indexing.ray.feed import BUSY, Feed, Handoff, blocks
 from evenspan.indexing.ray.session import data_context, plain_errors, ray_session
 from evenspan.indexing.ray.worker import ShardEncoder
 from evenspan.indexing.settings import IndexSettings
@@ -29,11 +29,12 @@ _FEW_SHARDS = 8  # of so many, no more workers are started than have something t
 
 def run_on_ray(
     shards: Iterator[Shard], settings: IndexSettings, store: Store, progress: IndexProgress, options: EncodingOptions
-) -> None:
-    """Encode, write and commit every shard."""
+) -> float:
+    """Encode, write and commit every shard; returns for how many seconds the workers' devices were busy, on average."""
+    busy = 0.0
     first = deque(itertools.islice(shards, 1))
     if not first:
-        return  # nothing is new, and no model has to be loaded anywhere
+        return busy  # nothing is new, and no model has to be loaded anywhere
     with ray_session(options.address) as ray:
         workers, share = _resources(ray, options)
         looked_for = min(workers, _FEW_SHARDS)
@@ -56,6 +57,7 @@ def run_on_ray(
             )
             with contextlib.closing(_rows(written)) as rows, plain_errors(ray):
                 for row in rows:
+                    busy += row.pop(BUSY) / workers
                     record = Written(**row)
                     shard = feed.waiting(record.number)
                     if shard is not None:
@@ -63,6 +65,7 @@ def run_on_ray(
                         feed.committed(record.number)
                         progress.committed(shard, settings.max_tokens or 2**31)
             feed.check()
+    return busy
 
 
 def _drained(first: deque[Shard], others: Iterator[Shard]) -> Iterator[Shard]:

@@ -18,6 +18,7 @@ from evenspan.indexing.stores.base import Store
 _WAITING = 500_000_000  # bytes on their way at a time
 _DOCUMENT = 1000  # what a document takes in Python besides its text
 NUMBER, SHARD = "_number", "shard"
+BUSY = "busy_seconds"  # of the device, for a shard
 
 
 def pack(number: int, shard: Shard) -> bytes:

@@ -11,7 +11,7 @@ import pyarrow.ipc
 
 from evenspan.indexing.columns import with_vectors
 from evenspan.indexing.plan import EncodingOptions
-from evenspan.indexing.ray.feed import NUMBER, SHARD
+from evenspan.indexing.ray.feed import BUSY, NUMBER, SHARD
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
 from evenspan.indexing.stores.base import ShardWriter
 from evenspan.models.windows import in_windows
@@ -53,10 +53,11 @@ class ShardEncoder:
         (number,) = block[NUMBER].unique().to_pylist()
         names = block["id"]
         self._count(number, _TRIES, f"with the documents from {names[0].as_py()!r} to {names[-1].as_py()!r}")
+        busy = self._encoder.busy_seconds
         vectors = np.concatenate(list(self._encoder.windows(in_windows(block["text"].to_pylist()))))
         dropped = [NUMBER] + ([] if self._keep_text else ["text"])
         written = self._writer.write(number, with_vectors(block.drop_columns(dropped), vectors, self._kept_as))
-        return pyarrow.Table.from_pylist([asdict(written)])
+        return pyarrow.Table.from_pylist([asdict(written) | {BUSY: self._encoder.busy_seconds - busy}])
 
     def _count(self, work: int | str, tries: int, when: str) -> None:
         """Give up on what ends every worker that begins with it: Ray itself would go on for ever."""
