@@ -100,5 +100,7 @@ def index(
 
     size = ShardSize(shard_documents, shard_tokens)
     with redirect_stdout(sys.stderr):  # Ray prints its news of lost workers where the summary goes
-        summary = run(model, source, store, keep_text=not no_text, shard=size, progress=not display.quiet, **vars(chosen))
+        summary = run(
+            model, source, store, keep_text=not no_text, shard=size, progress=not display.quiet, **vars(chosen)
+        )
     display.show(summary, summary.to_json())
