@@ -116,10 +116,20 @@ class _Server(uvicorn.Server):
             await asyncio.sleep(1)
 
 
+class _Protocol(H11Protocol):
+    def send_400_response(self, msg: str) -> None:
+        """What uvicorn says itself, in the form of all errors."""
+        answer = ApiError(400, msg, headers={"Connection": "close"}).response()
+        head = h11.Response(status_code=400, headers=answer.raw_headers)
+        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
+
+
 def _protocol(patience: float) -> type[asyncio.Protocol]:
     """HTTP for clients that send the head of a request within this time, and read on in an answer, or are hung up on."""
 
-    class HurriedProtocol(H11Protocol):
+    class HurriedProtocol(_Protocol):
         _hurry: asyncio.TimerHandle | None = None
         _reading: asyncio.TimerHandle | None = None
 
@@ -147,14 +157,6 @@ def _protocol(patience: float) -> type[asyncio.Protocol]:
         def resume_writing(self) -> None:
             super().resume_writing()
             self._stop_watching()
-
-        def send_400_response(self, msg: str) -> None:
-            """What uvicorn says itself, in the form of all errors."""
-            answer = ApiError(400, msg, headers={"Connection": "close"}).response()
-            head = h11.Response(status_code=400, headers=answer.raw_headers)
-            for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event))
-            self.transport.close()
 
         def _watch(self, left: float = math.inf) -> None:
             now = self.transport.get_write_buffer_size()
