@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sentence_transformers import SentenceTransformer
@@ -46,6 +47,9 @@ def load(path_or_name: str | os.PathLike[str], **kwargs: Any) -> SentenceTransfo
     _refuse_foreign_classes(files, kwargs)
     places = calibrated_places(files)
     if not is_new(config) and not places:
+        adapters = [*Path(name).glob(ADAPTER), *Path(name).glob(f"*/{ADAPTER}")]  # their base may be on the hub
+        if files.is_local and not adapters:
+            kwargs.setdefault("local_files_only", True)  # else the hub is asked for a model of the folder's name
         with building(files, files.name):
             return SentenceTransformer(files.name, **kwargs)
     folder = files.download()

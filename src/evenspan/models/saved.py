@@ -60,6 +60,8 @@ def saving_over(folder: Path) -> Iterator[None]:
 
 def _parts(folder: Path) -> set[str]:
     """The files and folders that the modules of a saved model take up, by their classes; none if there is no such model."""
+    if not folder.is_dir():  # its name is none to look for on the hub
+        return set()
     try:
         files = ModelFiles(str(folder), {})
         types = _types(files)
