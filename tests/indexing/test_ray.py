@@ -9,16 +9,25 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import psutil
+import pyarrow
 import pytest
 from helpers import indexes
 from helpers.held import PATIENCE
 from helpers.indexes import content, rows, write_jsonl
 
 import evenspan
-from evenspan.indexing.plan import ShardSize
+from evenspan.corpus.documents import Document, Place
+from evenspan.encoding import Encoder
+from evenspan.indexing.pieces import Piece
+from evenspan.indexing.plan import Shard, ShardEntry, ShardSize
+from evenspan.models.features import TokenizedTexts
 
 pytest.importorskip("ray", reason="Ray is not installed")
+
+from evenspan.indexing.ray.feed import pack
+from evenspan.indexing.ray.worker import windows_of
 
 
 def test_a_killed_worker_and_an_index_equal_to_that_of_one_process(tmp_path) -> None:
@@ -73,3 +82,21 @@ def wait_for_a_shard(store: str, driver: subprocess.Popen[bytes]) -> None:
             pass
         time.sleep(0.2)
     raise AssertionError((driver.stderr.read() if driver.poll() is not None else b"nothing was committed").decode())
+
+
+@pytest.mark.parametrize("keep_text", [True, False])
+def test_workers_encode_the_ids_that_the_driver_counted(cls_model, keep_text) -> None:
+    encoder, texts = Encoder(cls_model), [row["text"] for row in rows(3)]
+    tokenized = encoder.tokenize(texts)
+    for ids in (tokenized.ids, [None] * 3):
+        documents = [Document(str(place), text, {}, Place("", place)) for place, text in enumerate(texts)]
+        shard = Shard()
+        for document, own, count in zip(documents, ids, tokenized.counts, strict=True):
+            pieces = [Piece(None, count, own)]
+            shard.add(ShardEntry(document, document.digest(), {}, replaces=False, kept=False, pieces=pieces), 256)
+        block = pyarrow.ipc.open_stream(pack(7, shard, keep_text=keep_text)).read_all()
+        [window] = windows_of(block)
+        is_tokenized = ids is tokenized.ids
+        assert ("text" in block.column_names) is (keep_text or not is_tokenized)
+        assert isinstance(window, TokenizedTexts) is is_tokenized
+        np.testing.assert_array_equal(next(encoder.windows([window])), next(encoder.windows([texts])))

@@ -115,7 +115,7 @@ def estimate(
     total = 0 if store is None else store.count()
     counts, sample, size = IndexProgress(rows.size, shown=options.progress, label="Counting tokens"), _Sample(), 0
     with _no_rejects(max_rejects, rows) as rejected:
-        cutter = Cutter(encoder, settings, keep_ids=True)
+        cutter = Cutter(encoder, settings)
         there: Any = NewIndex() if store is None else store
         plan = IndexPlan(rows.rules, there, rejected, cutter, options.shard)
         plan.columns.update(rows.types)

@@ -34,8 +34,8 @@ class Piece(NamedTuple):
 class Cutter:
     """Cuts documents as an index wants them, and counts their tokens."""
 
-    def __init__(self, encoder: Encoder, settings: IndexSettings, *, keep_ids: bool) -> None:
-        self._encoder, self._keep_ids = encoder, keep_ids  # for who encodes here
+    def __init__(self, encoder: Encoder, settings: IndexSettings) -> None:
+        self._encoder = encoder
         self.max_tokens, self.full_text = encoder.max_tokens, settings.full_text
         self._chunker = None
         if settings.chunk_tokens is not None:
@@ -59,7 +59,7 @@ class Cutter:
         return [tuple(next(together) for _ in own) for own in spans]
 
     def _counted(self, texts: Sequence[str], spans: Sequence[Span | None]) -> Iterable[Piece]:
-        tokenized = self._encoder.tokenize(texts) if self._keep_ids else None
+        tokenized = self._encoder.tokenize(texts)
         counts = self._encoder.count_tokens(texts) if tokenized is None else tokenized.counts
         ids: Sequence[Ids | None] = [None] * len(texts) if tokenized is None else tokenized.ids
         return map(Piece, spans, counts, ids)

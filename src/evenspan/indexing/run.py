@@ -181,7 +181,7 @@ def _fill(
     """Start the index or go on with it, encode what is new, and say what was done."""
     settings = _start(store, settings, rows, options, replace=replace)
     rejected.begin(store.rejects_path(), rows)
-    cutter = Cutter(encoder, settings, keep_ids=options.engine == "local")
+    cutter = Cutter(encoder, settings)
     plan = IndexPlan(rows.rules, store, rejected, cutter, options.shard)
     progress = IndexProgress(rows.size, shown=options.progress)
     with contextlib.closing(plan.seen), contextlib.closing(rejected):
@@ -289,7 +289,7 @@ def _encoder(
         name, loaded = str(getattr(model.config, "_name_or_path", "") or "unnamed"), model
     else:
         name = os.path.abspath(model) if os.path.isdir(model) else os.fspath(model)  # found again from anywhere
-        # On a cluster the driver only counts tokens.
+        # On a cluster the driver only tokenizes.
         device = options.device or ("cpu" if options.engine == "ray" else None)
         loaded = load(model, **({} if device is None else {"device": device}))
     calibration = None if isinstance(wanted, str) else wanted or calibration_of(loaded) or Calibration()

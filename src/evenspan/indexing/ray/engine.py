@@ -46,7 +46,7 @@ def run_on_ray(
             shard.save(store, None, options.keep_text)
             progress.committed(shard, settings.max_tokens or 2**31)
 
-        with _feed(ray, _drained(first, shards), store, keep) as (feed, handoff, dataset):
+        with _feed(ray, _drained(first, shards), store, keep, keep_text=options.keep_text) as (feed, handoff, dataset):
             written = dataset.map_batches(
                 ShardEncoder,
                 fn_constructor_args=(settings, store.writer(), handoff, replace(options, workers=workers)),
@@ -88,14 +88,14 @@ def _rows(dataset: Any) -> Generator[dict[str, Any], None, None]:
 
 @contextlib.contextmanager
 def _feed(
-    ray: Any, shards: Iterator[Shard], store: Store, keep: Callable[[Shard], None]
+    ray: Any, shards: Iterator[Shard], store: Store, keep: Callable[[Shard], None], *, keep_text: bool
 ) -> Iterator[tuple[Feed, Any, Any]]:
     """What hands shards over, on this side and on the other, and the dataset they arrive in, a block each."""
     beside = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
     )
     handoff = ray.remote(Handoff).options(num_cpus=0, scheduling_strategy=beside).remote()
-    feed = Feed(ray, shards, store, handoff, keep)
+    feed = Feed(ray, shards, store, handoff, keep, keep_text=keep_text)
     try:
         # A shard a block: Ray would wait for them to fill one.
         # A shard may take long, and so may whoever writes to a pipe: that is no reason to stop.

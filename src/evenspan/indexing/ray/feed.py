@@ -17,13 +17,17 @@ from evenspan.indexing.stores.base import Store
 
 _WAITING = 500_000_000  # bytes on their way at a time
 _DOCUMENT = 1000  # what a document takes in Python besides its text
-NUMBER, SHARD = "_number", "shard"
+NUMBER, IDS, SHARD = "_number", "_ids", "shard"
 BUSY = "busy_seconds"  # of the device, for a shard
 
 
-def pack(number: int, shard: Shard) -> bytes:
+def pack(number: int, shard: Shard, *, keep_text: bool) -> bytes:
     """A shard as bytes: a single value, which Ray cannot take apart."""
-    table = shard.table(keep_text=True)
+    ids = [piece.ids for _, piece in shard.rows()]
+    is_tokenized = all(own is not None for own in ids)
+    table = shard.table(keep_text or not is_tokenized)
+    if is_tokenized:
+        table = table.append_column(IDS, pyarrow.array(ids, pyarrow.large_list(pyarrow.int32())))
     table = table.append_column(NUMBER, pyarrow.array(itertools.repeat(number, len(table)), size=len(table)))
     packed = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(packed, table.schema) as stream:
@@ -80,9 +84,17 @@ class Feed:
     """A thread of the driver that hands shards over, as many at a time as may be on their way."""
 
     def __init__(
-        self, ray: Any, shards: Iterable[Shard], store: Store, handoff: Any, keep: Callable[[Shard], None]
+        self,
+        ray: Any,
+        shards: Iterable[Shard],
+        store: Store,
+        handoff: Any,
+        keep: Callable[[Shard], None],
+        *,
+        keep_text: bool,
     ) -> None:
         self._ray, self._shards, self._store, self._handoff, self._keep = ray, shards, store, handoff, keep
+        self._keep_text = keep_text
         self._waiting: dict[int, tuple[int, Shard, int]] = {}  # place, shard and weight by number
         self._changed = threading.Condition()
         self._stopped = False
@@ -134,7 +146,7 @@ class Feed:
                     self._store.set_columns(shard.columns)
                     columns = shard.columns
                 number = self._store.reserve()
-                packed = pack(number, shard)
+                packed = pack(number, shard, keep_text=self._keep_text)
                 weight = len(packed) + _DOCUMENT * len(shard.entries)
                 if not self._wait(max(0, _WAITING - weight)):
                     break

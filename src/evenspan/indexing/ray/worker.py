@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -11,9 +12,10 @@ import pyarrow.ipc
 
 from evenspan.indexing.columns import with_vectors
 from evenspan.indexing.plan import EncodingOptions
-from evenspan.indexing.ray.feed import BUSY, NUMBER, SHARD
+from evenspan.indexing.ray.feed import BUSY, IDS, NUMBER, SHARD
 from evenspan.indexing.settings import NO_CALIBRATION, IndexSettings
 from evenspan.indexing.stores.base import ShardWriter
+from evenspan.models.features import TokenizedTexts
 from evenspan.models.windows import in_windows
 
 _TRIES = 5  # of a shard
@@ -54,9 +56,9 @@ class ShardEncoder:
         names = block["id"]
         self._count(number, _TRIES, f"with the documents from {names[0].as_py()!r} to {names[-1].as_py()!r}")
         busy = self._encoder.busy_seconds
-        vectors = np.concatenate(list(self._encoder.windows(in_windows(block["text"].to_pylist()))))
-        dropped = [NUMBER] + ([] if self._keep_text else ["text"])
-        written = self._writer.write(number, with_vectors(block.drop_columns(dropped), vectors, self._kept_as))
+        vectors = np.concatenate(list(self._encoder.windows(windows_of(block))))
+        dropped = {NUMBER, IDS, *([] if self._keep_text else ["text"])}.intersection(block.column_names)
+        written = self._writer.write(number, with_vectors(block.drop_columns(list(dropped)), vectors, self._kept_as))
         return pyarrow.Table.from_pylist([asdict(written) | {BUSY: self._encoder.busy_seconds - busy}])
 
     def _count(self, work: int | str, tries: int, when: str) -> None:
@@ -65,3 +67,11 @@ class ShardEncoder:
 
         if ray.get(self._handoff.begin.remote(work)) > tries:
             raise RuntimeError(f"{tries} workers died {when}, perhaps for want of memory.")
+
+
+def windows_of(block: Any) -> Iterator[list[str] | TokenizedTexts]:
+    """What the rows of a shard are encoded from: the ids that the driver counted, or texts where the model takes only those."""
+    if IDS not in block.column_names:
+        return in_windows(block["text"].to_pylist())
+    ids = [own.values.to_numpy() for own in block[IDS]]
+    return (TokenizedTexts(window, list(map(len, window))) for window in in_windows(ids))
