@@ -13,7 +13,7 @@ from evenspan.calibration import Calibration
 from evenspan.models.files import ModelFiles
 from evenspan.models.prepared import setting_of
 from evenspan.models.reading import document_module
-from evenspan.models.saved import as_plain, plain_card, read_calibration
+from evenspan.models.saved import as_plain, calibrated_places, plain_card, read_calibration
 from evenspan.models.views import building, rename, view
 
 Calibrate = Callable[[SentenceTransformer, Calibration, str | None], None]
@@ -29,6 +29,7 @@ class ReloadedTransformer(Transformer):
     def read(cls, name: str, subfolder: str, options: Mapping[str, Any], calibrate: Calibrate) -> ReloadedTransformer:
         """Load a module with the options of `Transformer.load`, without remote code whatever they say."""
         files = ModelFiles(name, options)
+        calibrated_places(files)  # refuses what is not in the model's own folder: before 6.2 nothing else does
         folder = files.download()
         calibration, default_task = read_calibration(folder / subfolder)
         plain = {key: _without_trust(options.get(key)) for key in _PASSED_ON}

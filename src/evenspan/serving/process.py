@@ -92,6 +92,17 @@ class EncoderProcess:
             self._process.kill()
             self._process.join()
 
+    async def kill_if_it_hangs(self) -> None:
+        """Watch until it is told to end: clients that wait for a process that hangs are told so, and do not wait on."""
+        while not self._is_ending:
+            try:
+                await self.check()
+            except ClosedError as error:
+                if not self._is_ending:
+                    _logger.error("%s It is ended before it is done.", error)
+                    await asyncio.to_thread(self.kill)
+            await asyncio.sleep(1)
+
     async def check(self) -> None:
         """See that batches go through.
 

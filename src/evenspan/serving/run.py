@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import signal
 import socket
@@ -16,7 +15,6 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from evenspan.serving.app import create_app
-from evenspan.serving.batcher import ClosedError
 from evenspan.serving.child import Surroundings
 from evenspan.serving.errors import ApiError
 from evenspan.serving.guard import Guard
@@ -24,7 +22,6 @@ from evenspan.serving.process import EncoderProcess
 from evenspan.serving.settings import ServerSettings
 
 _MOST_CONNECTIONS = 2048
-_logger = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -98,22 +95,11 @@ class _Server(uvicorn.Server):
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        watching = asyncio.create_task(self._end_what_hangs())
+        watching = asyncio.create_task(self._engine.kill_if_it_hangs())
         try:
             await super().shutdown(sockets)
         finally:
             watching.cancel()
-
-    async def _end_what_hangs(self) -> None:
-        """Clients that wait for an encoder process that hangs are told so; the server would wait as long as they do."""
-        while True:
-            try:
-                await self._engine.check()
-            except ClosedError as error:
-                _logger.error("%s It is ended before it is done.", error)
-                await asyncio.to_thread(self._engine.kill)
-                return
-            await asyncio.sleep(1)
 
 
 class _Protocol(H11Protocol):
