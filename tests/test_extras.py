@@ -11,6 +11,8 @@ from evenspan.cli import main
 from evenspan.demonstration import demonstrate
 from evenspan.errors import MissingExtraError
 from evenspan.evaluation import evaluate, load_benchmark
+from evenspan.evaluation.benchmarks.texts import from_texts
+from evenspan.indexing.layout import Layout
 from evenspan.sweeps.reproducing import reproduce
 
 
@@ -45,6 +47,16 @@ def test_baselines_name_what_they_need(name, module, cls_model, benchmark, monke
     without(monkeypatch, module)
     with pytest.raises(MissingExtraError, match=rf"{name} needs {module}: pip install 'evenspan\[eval\]'"):
         evaluate(cls_model, benchmark, method=name, progress=False)
+
+
+def test_sentences_name_what_finds_them(monkeypatch) -> None:
+    without(monkeypatch, "sentencex")
+    with pytest.raises(
+        MissingExtraError, match=r"A benchmark of texts needs sentencex: pip install 'evenspan\[eval\]'"
+    ):
+        from_texts(["One. Two."])
+    with pytest.raises(MissingExtraError, match=r"needs sentencex: pip install 'evenspan\[index\]'"):
+        Layout(chunk_tokens=64)
 
 
 @pytest.mark.parametrize("module", ["chonkie", "datasets", "pyarrow", "ir_measures"])

@@ -91,6 +91,9 @@ def test_scripts_without_spaces() -> None:
     for query in benchmark.queries:
         assert 5 <= len(query.text) <= 8  # half of twelve characters and a mark
         assert " " not in query.text
+    short = "".join(mark for letter in CHINESE.replace("。", "")[:90] for mark in (letter * 8, "。"))
+    with pytest.raises(TooShortError):  # eight characters say too little
+        from_texts([short])
     thai = "ภาษาไทย"
     assert "".join(thai[start:end] for start, end in unit_spans(thai)) == thai
     assert len(unit_spans(thai)) == 7

@@ -11,6 +11,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from evenspan.corpus.sentences import sentence_spans
+from evenspan.errors import require_extra
 from evenspan.models.windows import text_windows
 
 CUTS = ("tokens", "sentences")
@@ -43,6 +44,8 @@ class Chunker:
             )
         if self.cut not in CUTS:
             raise ValueError(f"cut must be {' or '.join(CUTS)}, not {self.cut!r}.")
+        if self.cut == "sentences":
+            require_extra("index", "Cutting between sentences", "sentencex")
 
     def spans(self, tokenizer: Any, texts: Sequence[str]) -> Iterator[list[Span]]:
         """From and to which character the chunks of each text go: at least one, and together they hold all its tokens."""

@@ -1,46 +1,54 @@
-"""Where sentences end, in any script: a text is cut into spans that cover all of it."""
+"""Where sentences end, in any script: a text is cut into spans that cover all of it.
+
+Marks that can be nothing else are ends wherever they stand. What a full stop means in Latin, Cyrillic or Greek text is
+left to sentencex, which knows the abbreviations of many languages.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
 from itertools import pairwise
 
-# Full stops of scripts without capitals end a sentence wherever they stand; those of Latin, Cyrillic and Greek text stand
-# in abbreviations and numbers as well.
-_ALWAYS = "。！？｡．؟۔।॥።፧፨։།༎။។៕᙮᠃᠉꓿꘎"
+from evenspan.corpus.languages import CODES, detect_language
+
+# Full stops of scripts without capitals end a sentence wherever they stand, in front of a number, too.
+_ALWAYS = "。！？｡．؟۔།॥।፧፨።༎།។៕᙮᠃᠉꓿꘎"
 _CLOSING = "\"'”’»›)\\]}）」』】》〉］〕"
-_OPENING = "\"'“‘«‹(\\[{（「『【《〈¿¡–—-"
-_END = re.compile(
-    rf"[{_ALWAYS}]+[{_CLOSING}]*\s*"  # with what closes behind it
-    rf"|(?<![.!?…])[.!?…]++[{_CLOSING}]*+\s+"
-    r"|(?<![ \t])[ \t]*+\n\s*\n\s*"  # an empty line
-    r"|\n(?=[ \t]*(?:[-*•–]|\d+[.)])\s)"  # the next point of a list
-)
-_ABBREVIATION = re.compile(
-    r"mrs?|ms|dr|prof|st|sr|jr|vs|etc|al|figs?|nos?|vol|pp?|eds?|cf|ca|approx|inc|ltd|co|corp|gen|col|sgt|rev|hon|dept|est"
-    r"|u\.[sk]|e\.g|i\.e|[ap]\.m|n\.b|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec"
-    r"|z\.b|d\.h|u\.a|usw|bzw|ggf|evtl|nr|bd|hr|fr|abs|art|mme|mlle|m|p\.ex|ecc|sig|dott|avv|sra|uds?|pág|núm|av"
-    r"|гг?|ул|тыс|млн|млрд|см|стр|рис|им|др",
-    re.IGNORECASE,
-)
+_CERTAIN = re.compile(rf"[{_ALWAYS}]+[{_CLOSING}]*\s*|\n\s*\n\s*")
+_FULL_STOP = re.compile(rf"[.!?…]+[{_CLOSING}]*\s+")  # where sentencex fails
 _FINISHED = re.compile(rf"[{_ALWAYS}.!?…][{_CLOSING}]*\s*$")
-_LAST_WORD = re.compile(r"(\S+)$")
-_LONGEST_WORD = 64  # that matters here: no abbreviation is as long, so that no text is searched again and again
-_FOLLOWING = re.compile(rf"[{_OPENING}]*+(.)", re.DOTALL)
+# sentencex fails at spaces of several bytes, and takes no halves of surrogate pairs: it is shown others in their place.
+_SHOWN = {ord(space): " " for space in map(chr, range(sys.maxunicode + 1)) if space.isspace() and not space.isascii()}
+_SHOWN |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+
+Span = tuple[int, int]
 
 
-def sentence_spans(text: str) -> list[tuple[int, int]]:
+def sentence_rules() -> str:
+    """What finds sentences, with its version: vectors of chunks are cached under it."""
+    return f"sentencex {version('sentencex')}"
+
+
+def sentence_spans(text: str) -> list[Span]:
     """Where the sentences of a text begin and end; spaces belong to the sentence before them.
 
     Example:
         >>> [text[start:end] for text in ["Dr. Ray left. Why? 他走了。真的！"] for start, end in sentence_spans(text)]
         ['Dr. Ray left. ', 'Why? ', '他走了。', '真的！']
     """
-    cuts = [0]
-    for match in _END.finditer(text):
-        if match.end() < len(text) and _ends(text, match, cuts[-1]):
-            cuts.append(match.end())
-    return list(pairwise([*cuts, len(text)])) if text else []
+    shown = text.translate(_SHOWN)  # as long as the text
+    language = CODES.get(detect_language([text]) or "", "en")
+    edges = [0, *(match.end() for match in _CERTAIN.finditer(shown)), len(shown)]
+    starts = [
+        start + first
+        for start, end in pairwise(edges)
+        for first, last in _sentences(shown[start:end], language)
+        if not shown[start + first : start + last].isspace()
+    ]
+    return list(pairwise([0, *starts[1:], len(text)])) if text else []
 
 
 def is_finished(line: str) -> bool:
@@ -48,15 +56,16 @@ def is_finished(line: str) -> bool:
     return _FINISHED.search(line) is not None
 
 
-def _ends(text: str, match: re.Match[str], start: int) -> bool:
-    """Whether a sentence ends here, rather than an abbreviation, an initial or a number."""
-    mark = match[0].lstrip()[:1]
-    if mark != "." or match[0].lstrip().startswith(".."):
-        return bool(text[start : match.start() + 1].strip())
-    following = _FOLLOWING.match(text, match.end())  # not of a slice: the rest of a long text is not copied each time
-    if following and following[1].islower():
-        return False
-    word = _LAST_WORD.search(text, max(start, match.start() - _LONGEST_WORD), match.start())
-    before = word[1].lstrip(_OPENING.replace("\\", "")) if word else ""
-    initial = len(before) == 1 and before.isupper() and before.isalpha()
-    return not (initial or _ABBREVIATION.fullmatch(before))
+def _sentences(text: str, language: str) -> Iterator[Span]:
+    """Those of a stretch without a certain end."""
+    from sentencex import get_sentence_boundaries
+
+    try:
+        found = get_sentence_boundaries(language, text)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust: it is no Exception
+            raise
+        yield from pairwise([0, *(match.end() for match in _FULL_STOP.finditer(text)), len(text)])
+        return
+    for sentence in found:
+        yield sentence["start_index"], sentence["end_index"]

@@ -27,7 +27,7 @@ from evenspan.progress import ProgressBar
 
 _PACKAGES = (
     "evenspan", "torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "ir-measures",
-    "pytrec-eval-terrier", "bm25s", "pystemmer", "chonkie", "datasets", "python",
+    "pytrec-eval-terrier", "bm25s", "pystemmer", "chonkie", "sentencex", "datasets", "python",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
+from evenspan.corpus.sentences import sentence_rules
 from evenspan.encoding import Encoder, unit_length
 from evenspan.evaluation.cache import VectorCache
 from evenspan.evaluation.methods import Method, Plain, Vectors
@@ -107,6 +108,8 @@ class CachedEncoder:
             prompt = self.encoders[role].prompt
             self._model_settings[role] = encoding_setting(self.model, self.identity.weights, prompt)
         setting = {**self._model_settings[role], "method": method, "chunker": _chunker_digest(method), "role": role}
+        if "cut=sentences" in method:
+            setting["sentences"] = sentence_rules()
         if self.similarity == "cosine":
             setting["method"] = re.sub(r"^token-average,", "late-chunking,", method)  # as it was called first
         elif "average" in method:

@@ -11,7 +11,7 @@ from evenspan.corpus.terms import unit_spans
 from evenspan.corpus.texts import Texts
 from evenspan.evaluation.benchmark import POSITIONS, thirds
 
-FEWEST = 6  # words or characters of a sentence, to say anything
+FEWEST, FEWEST_CHARACTERS = 6, 12  # words and characters of a sentence, to say anything
 MOST = 60  # text without marks is cut after so many
 LONGEST_HEADING = 200  # characters; scripts without full stops have paragraphs that end as headings do
 
@@ -71,7 +71,7 @@ def _sentences(text: str, title: str) -> list[Span]:
         pieces = -(-len(units) // MOST)
         for number in range(pieces):
             piece = units[number * len(units) // pieces : (number + 1) * len(units) // pieces]
-            if len(piece) >= FEWEST:
+            if len(piece) >= FEWEST and piece[-1][1] - piece[0][0] >= FEWEST_CHARACTERS:
                 spans.append((piece[0][0], piece[-1][1]))
     return spans
 

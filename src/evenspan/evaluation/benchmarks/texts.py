@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from evenspan.corpus.duplicates import near_duplicates
+from evenspan.corpus.sentences import sentence_rules
 from evenspan.corpus.texts import Texts, read_texts, storable
+from evenspan.errors import require_extra
 from evenspan.evaluation.benchmark import POSITIONS, Benchmark, Collection, Query
 from evenspan.evaluation.benchmarks.stand_ins import StandIn, draw
 
@@ -90,6 +92,7 @@ def _benchmark(
 ) -> Benchmark:
     if not 0 <= left_out < 1:
         raise ValueError(f"left_out must be at least 0 and less than 1, not {left_out}.")
+    require_extra("eval", "A benchmark of texts", "sentencex")
     if sentences < len(POSITIONS):
         raise ValueError(f"sentences must be at least {len(POSITIONS)}, one for each position, not {sentences}.")
     apart = near_duplicates(texts.texts)
@@ -101,7 +104,8 @@ def _benchmark(
     queries = [_query(stand_in, corpus) for stand_in in drawn]
     relevance = {query.id: {stand_in.document: 1} for query, stand_in in zip(queries, drawn, strict=True)}
     of = len({stand_in.document for stand_in in drawn})
-    known = {"source": SOURCE, **options, "seed": seed, "sentences": sentences, "left_out": left_out}
+    made = {"seed": seed, "sentences": sentences, "left_out": left_out, "sentence_splitter": sentence_rules()}
+    known = {"source": SOURCE, **options, **made}
     notes = [_remark(len(drawn), of, len(corpus), left_out)]
     if apart:
         notes.append(

@@ -11,9 +11,9 @@ from typing import ClassVar
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
+from evenspan.corpus.languages import detect_language
 from evenspan.corpus.terms import terms
 from evenspan.errors import require_extra
-from evenspan.evaluation.languages import detect_language
 from evenspan.evaluation.methods.base import Method
 
 _SAMPLE = 200  # documents that the language is told by

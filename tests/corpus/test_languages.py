@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evenspan.evaluation.languages import detect_language
+from evenspan.corpus.languages import detect_language
 from evenspan.evaluation.methods import baseline
 from evenspan.evaluation.methods.bm25 import terms
 

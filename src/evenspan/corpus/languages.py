@@ -1,4 +1,4 @@
-"""Which language texts are in, told by the words that its sentences cannot do without."""
+"""Which language texts are in, told by the words that its sentences cannot do without: for stemming, and to find sentences."""
 
 from __future__ import annotations
 
@@ -54,6 +54,14 @@ _WORDS = {
     "urdu": "کے میں کی ہے اور سے کا کو پر ایک یہ ہیں نے بھی اس تھا",
     "vietnamese": "và của là các có được trong cho một với những không này người đã để",
 }
+CODES = {
+    "arabic": "ar", "armenian": "hy", "basque": "eu", "bulgarian": "bg", "catalan": "ca", "croatian": "hr", "czech": "cs",
+    "danish": "da", "dutch": "nl", "english": "en", "esperanto": "eo", "estonian": "et", "finnish": "fi", "french": "fr",
+    "german": "de", "greek": "el", "hindi": "hi", "hungarian": "hu", "indonesian": "id", "irish": "ga", "italian": "it",
+    "lithuanian": "lt", "nepali": "ne", "norwegian": "nb", "persian": "fa", "polish": "pl", "portuguese": "pt",
+    "romanian": "ro", "russian": "ru", "serbian": "sr", "slovak": "sk", "spanish": "es", "swedish": "sv", "tamil": "ta",
+    "turkish": "tr", "ukrainian": "uk", "urdu": "ur", "vietnamese": "vi",
+}  # fmt: skip
 _LISTED = {name: frozenset(words.split()) for name, words in _WORDS.items()}
 
 
