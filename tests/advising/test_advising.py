@@ -62,6 +62,15 @@ def test_what_a_front_loaded_model_is_advised(advice) -> None:
     assert replace(again, results=advice.results) == advice
 
 
+def test_a_model_without_bias_gets_the_same_advice_whatever_the_seed(tmp_path) -> None:
+    model, texts = readers.reader(tmp_path), readers.documents(30)
+    given = [evenspan.advise(model, texts, SETTING, seed=seed, resamples=100, progress=False) for seed in range(10)]
+    assert {each.calibration for each in given} == {None}
+    assert len({each.command for each in given}) == 1
+    assert given[0].command.endswith("--calibration none")
+    assert all("Leave calibration off" in each.sentence for each in given)
+
+
 def row(name: str, mean: float, vectors: float, remark: str | None = None) -> AdviceRow:
     return AdviceRow(name, name, {}, mean, mean, 0.0, vectors, 100 * vectors, 1.0, 0.0, remark=remark)
 
