@@ -32,7 +32,7 @@ test-browser: $(INSTALLED)  ## the report and the server's page in headless Chro
 test-cluster: $(INSTALLED)  ## indexing on a Ray cluster that loses workers and nodes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster or not cluster" tests/indexing/test_cluster.py tests/indexing/test_ray.py
 
-# `make test-oldest TORCH=2.13.0` where the oldest torch cannot be had.
+# `make test-oldest TORCH=2.13.0+cpu PIP_FIND_LINKS=FOLDER` where the oldest torch cannot be had, but a wheel lies in a folder.
 test-oldest:  ## the tests with the oldest versions of everything that pyproject.toml allows
 	test -d .venv-oldest || $(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/pip install --quiet --disable-pip-version-check uv

@@ -145,6 +145,11 @@ def test_another_pooling_sees_the_tokens_and_no_padding(cls_model, side) -> None
     cls_model.tokenizer.padding_side = "right"
     pooled = SentenceTransformer(modules=[cls_model[0], Pooling(32, "mean")], device="cpu")
     np.testing.assert_allclose(vectors, pooled.encode(TEXTS, normalize_embeddings=True), atol=1e-5)
+    cls_model.prompts["document"] = "w3 w4 "
+    cls_model.tokenizer.padding_side = side
+    seen.clear()
+    Encoder(cls_model).encode(TEXTS, pool=mean)
+    assert sorted(seen) == sorted(len(text.split()) + 4 for text in TEXTS)
 
 
 def test_models_without_a_transformer() -> None:

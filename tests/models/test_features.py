@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import sentence_transformers
 import torch
 from helpers import tiny
 from sentence_transformers import SentenceTransformer
@@ -23,6 +24,10 @@ import evenspan
 from evenspan.encoding import Encoder
 from evenspan.models.standard import NotStandardError, text_features
 
+stumbles = pytest.mark.skipif(
+    tuple(map(int, sentence_transformers.__version__.split(".")[:2])) < (6, 2),
+    reason="output_value=None of sentence-transformers before 6.2 fails at features that are text, plain models' too",
+)
 TEXTS = [*tiny.TEXTS, tiny.text(400), "w1", "words that nobody knows"]
 
 
@@ -230,7 +235,7 @@ def test_counts_are_those_before_anything_is_cut_off(cls_model) -> None:
         {"show_progress_bar": True},
         {"precision": "int8"},
         {"output_value": "token_embeddings"},
-        {"output_value": None},
+        pytest.param({"output_value": None}, marks=stumbles),
     ],
     ids=str,
 )

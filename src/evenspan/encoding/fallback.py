@@ -16,6 +16,7 @@ from torch import Tensor
 
 from evenspan.models.batches import Attempt
 from evenspan.models.budget import TokenBudget
+from evenspan.models.reading import document_prompt, query_prompt
 
 Pool = Callable[[list[Tensor]], Tensor]
 
@@ -53,11 +54,12 @@ class OwnEncode:
         if self.pool is None:
             vectors: Tensor = encode(texts, convert_to_tensor=True, normalize_embeddings=self.unit, **options)
         else:
-            if getattr(self.model.tokenizer, "padding_side", "right") == "right":  # what is cut off is the padding
-                tokens = encode(texts, output_value="token_embeddings", **options)
-            else:  # not with sentence-transformers 6.0, which stumbles over features that are text
-                features = encode(texts, output_value=None, **options)
-                tokens = [text["token_embeddings"][text["attention_mask"].bool()] for text in features]
+            tokens: list[Tensor] = encode(texts, output_value="token_embeddings", **options)
+            if getattr(self.model.tokenizer, "padding_side", "right") == "left":  # cut off is padding at the end alone
+                own_prompt = query_prompt(self.model) if self.role == "query" else document_prompt(self.model)
+                features = self.model.preprocess(texts, prompt=own_prompt if self.prompt is None else self.prompt)
+                counts = features["attention_mask"].sum(1).tolist()
+                tokens = [rows[len(rows) - count :] for rows, count in zip(tokens, counts, strict=True)]
             vectors = self.pool(tokens)
             vectors = torch.nn.functional.normalize(vectors, dim=1) if self.unit else vectors
         array: NDArray[np.float32] = vectors.float().cpu().numpy()
