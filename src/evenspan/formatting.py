@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePath, PureWindowsPath
 
 from evenspan.calibration import Calibration
@@ -126,11 +126,22 @@ def markdown_table(cells: Cells, texts: Collection[int] = (0,)) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:]))
 
 
-def latex_table(cells: Cells, columns: str) -> str:
-    """The same in LaTeX, for `booktabs`; `columns` are those of `tabular`."""
+def latex_table(cells: Cells, columns: str, notes: Iterable[str] = ()) -> str:
+    """The same in LaTeX, for `booktabs`; `columns` are those of `tabular`. Notes are comments below it."""
     header, *lines = (" & ".join(row).translate(_LATEX) + r" \\" for row in cells)
     start = rf"\begin{{tabular}}{{{columns}}}"
-    return "\n".join([start, r"\toprule", header, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"])
+    return "\n".join(
+        [
+            start,
+            r"\toprule",
+            header,
+            r"\midrule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+            *(f"% {note}" for note in notes),
+        ]
+    )
 
 
 def listed(names: list[str]) -> str:

@@ -17,7 +17,7 @@ from evenspan.evaluation.benchmark import Benchmark, Collection, Query
 from evenspan.evaluation.measures import harmonic_mean, position_sensitivity
 from evenspan.evaluation.sampling import Sample
 from evenspan.evaluation.scores import QueryScore
-from evenspan.evaluation.scoring import Resampling, summarise
+from evenspan.evaluation.scoring import Resampling, overall_mean, summarise
 from evenspan.evaluation.statistics import Bootstrap, holm, paired_p_value, shuffled_sensitivity
 from evenspan.evaluation.units import document_units
 
@@ -36,7 +36,7 @@ def test_one_query_for_each_document_is_the_bootstrap_of_scipy() -> None:
     groups = [scores(40, seed)[:, 0] for seed in range(3)]
     sample = Sample.of(groups, [[(part, row) for row in range(40)] for part in range(3)])
     options = {"n_resamples": 300, "method": "percentile", "batch": 100, "vectorized": True}
-    for statistic in (harmonic_mean, position_sensitivity):
+    for statistic in (harmonic_mean, overall_mean):
         then = stats.bootstrap(
             groups,
             lambda *samples, axis, of=statistic: of(np.stack([values.mean(axis=axis) for values in samples])),
@@ -231,8 +231,8 @@ def test_the_committed_simulation_holds_what_the_documentation_says() -> None:
     found = json.loads((ROOT / "benchmarks" / "results" / "coverage.json").read_text(encoding="utf-8"))
     assert found["repetitions"] >= 1000
     cells = [coverage.Cell(**cell) for cell in found["cells"]]
-    kinds = {(cell.queries, cell.groups, cell.bias) for cell in cells}
-    assert kinds == {(*kind, bias) for kind in coverage.DOCUMENTS for bias in (0.0, 1.0)}
+    kinds = {(cell.queries, cell.groups, cell.kind) for cell in cells}
+    assert kinds == {(*sizes, kind) for sizes in coverage.DOCUMENTS for kind in coverage.KINDS}
     for cell in cells:
         for name in ("ndcg", "harmonic_mean", "ndcg_difference", "harmonic_mean_difference"):
             assert 0.93 <= cell.covered[name] <= 0.97, (cell, name)
@@ -244,8 +244,40 @@ def test_the_committed_simulation_holds_what_the_documentation_says() -> None:
 @pytest.mark.parametrize("queries", [1, 5])
 def test_coverage_in_small(queries) -> None:
     """The simulation of benchmarks/coverage.py, with few repetitions: bounds that chance alone does not leave."""
-    cell = coverage.simulate(coverage.Cell(queries, 60 if queries > 1 else 200, 3, 0.0), repetitions=60, resamples=200)
+    cell = coverage.simulate(
+        coverage.Cell(queries, 60 if queries > 1 else 200, 3, "same"), repetitions=60, resamples=200
+    )
     for name in ("ndcg", "harmonic_mean", "psi", "ndcg_difference", "harmonic_mean_difference", "psi_difference"):
         assert cell.covered[name] >= 0.83, name
     assert max(cell.starred.values()) <= 0.2
     assert cell.used <= 0.15
+
+
+def test_even_methods_of_other_levels_are_not_found_to_differ_in_psi() -> None:
+    cell = coverage.simulate(coverage.Cell(1, 200, 3, "level"), repetitions=60, resamples=200)
+    assert cell.starred["psi"] <= 0.1
+    assert cell.covered["psi_difference"] >= 0.9
+
+
+def test_a_method_that_evens_positions_is_covered() -> None:
+    cell = coverage.simulate(coverage.Cell(5, 60, 3, "evened"), repetitions=60, resamples=200)
+    assert cell.covered["psi_difference"] >= 0.83
+
+
+def test_a_group_that_finds_nothing_leaves_psi_open() -> None:
+    """Ten queries of a group find nothing by chance where one in ten finds its document: PSI may be small."""
+    found = np.array([[1.0] * 3 + [0.0] * 7, [0.0] * 10, [1.0] * 2 + [0.0] * 8])
+    sample = Sample.of(list(found), [[(part, row) for row in range(10)] for part in range(3)])
+    low, high = Bootstrap.of(sample, 500, 1).sensitivity_interval()
+    assert low < 0.1
+    assert high == 1.0
+
+
+def test_position_labels_change_places_between_documents_with_as_many_queries() -> None:
+    """Two queries on each document, at the beginning and the middle or at the middle and the end: half of the labels."""
+    pick = np.random.default_rng(3)
+    labels = [(name,) for number in range(200) for name in (("b", "m") if number % 2 else ("m", "e"))]
+    scores_of = np.array([0.9 if label == ("b",) else 0.3 if label == ("e",) else 0.6 for label in labels])
+    scores_of = scores_of + 0.05 * pick.standard_normal(len(labels))
+    drawn = shuffled_sensitivity(scores_of, labels, np.repeat(np.arange(200), 2).tolist(), 100, 1)
+    assert drawn.mean() < 0.15

@@ -11,7 +11,7 @@ from evenspan.evaluation.measures import position_sensitivity
 from evenspan.evaluation.sampling import Sample
 from evenspan.evaluation.scores import EvaluationResult, QueryScore
 from evenspan.evaluation.scoring import BUCKETS, EVENNESS, group_rows, in_bucket, overall_mean, overall_parts, sample_of
-from evenspan.evaluation.statistics import FEW_PARTS, Bootstrap, Interval, Statistic, holm, paired_p_value
+from evenspan.evaluation.statistics import Bootstrap, Interval, Statistic, holm, paired_p_value
 from evenspan.evaluation.units import FEW, by_document
 from evenspan.formatting import is_baseline, latex_table, markdown_table, text_table
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas
 
 SIGNIFICANT = 0.05
+_FEW_GROUPS = 6  # a table has a column for each
 _EVENNESS = {"HM": "harmonic_mean", "PSI": "psi"}  # columns and fields of a result
 _BUCKETS = {f"PSI({bucket})": bucket for bucket in BUCKETS}  # PosIR's
 
@@ -99,9 +100,9 @@ class Comparison:
         return "\n".join([markdown_table(self._cells()), "", *self._footnotes()])
 
     def to_latex(self) -> str:
-        """A LaTeX table for `booktabs`."""
+        """A LaTeX table for `booktabs`, and what its stars mean as comments below it."""
         cells = self._cells()
-        return latex_table(cells, "l" + "r" * (len(cells[0]) - 1))
+        return latex_table(cells, "l" + "r" * (len(cells[0]) - 1), self._footnotes())
 
     def to_json(self) -> str:
         """All figures, 0 to 1, with differences, p-values and intervals."""
@@ -161,15 +162,31 @@ def compare(results: Sequence[EvaluationResult], *, corrected: bool = False) -> 
                 f"Results of different queries cannot be compared: {first.benchmark!r} ({len(first.per_query)} queries) "
                 f"and {other.benchmark!r} ({len(other.per_query)})."
             )
+    results = _with_units(results)
+    first = results[0]
     rows = tuple(_compared(result, first, corrected=corrected) for result in results)
     settings = len(rows) - 1 if corrected and len(rows) > 2 else 0
     skipped = {f"Recall@10 {name}" for name in first.groups}
-    skipped |= {f"nDCG@10 {name}" for name in first.groups if len(first.groups) > FEW_PARTS}
+    skipped |= {f"nDCG@10 {name}" for name in first.groups if len(first.groups) > _FEW_GROUPS}
     columns = tuple(name for name in rows[0].figures if name not in skipped)
     notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
     observations = "documents" if by_document(first.per_query) else "queries"
     rows = _corrected(rows) if settings else rows
     return Comparison(first.benchmark, columns, rows, notes, settings, observations)
+
+
+def _with_units(results: Sequence[EvaluationResult]) -> Sequence[EvaluationResult]:
+    """Results whose queries have units if those of any have: files of the first versions do not know them."""
+    known = next((result for result in results if by_document(result.per_query)), None)
+    if known is None:
+        return results
+    units = [row.unit for row in known.per_query]  # the same queries in the same order
+    return [
+        result
+        if by_document(result.per_query)
+        else replace(result, per_query=tuple(map(lambda row, unit: replace(row, unit=unit), result.per_query, units)))
+        for result in results
+    ]
 
 
 def _queries(result: EvaluationResult) -> list[tuple[str, str]]:
@@ -219,8 +236,8 @@ def _paired(sample: Sample, statistic: Statistic, base: EvaluationResult, *, tes
     significant = apart if p_value is None else p_value < SIGNIFICANT
     enough = sample.units >= FEW
     start = bootstrap.p_value(statistic) if bootstrap and p_value is None else p_value
-    wide = not apart and len(sample.means) > FEW_PARTS  # PSI of many groups: no test is surer than its interval
-    start = start if enough and start is not None and not (wide and statistic is position_sensitivity) else 1.0
+    unsure = not apart and statistic is position_sensitivity  # no test of PSI is surer than its interval
+    start = start if enough and start is not None and not unsure else 1.0
     return Difference(float(values[0] - values[1]), p_value, interval, significant and enough, start)
 
 

@@ -13,7 +13,7 @@ from evenspan.evaluation.measures import harmonic_mean, position_sensitivity
 from evenspan.evaluation.sampling import Sample, Values
 from evenspan.evaluation.scores import GroupScore, QueryScore
 from evenspan.evaluation.statistics import Bootstrap, Interval, Statistic, shuffled_sensitivity
-from evenspan.evaluation.units import ALONE, FEW, units_of
+from evenspan.evaluation.units import ALONE, FEW, by_document, units_of
 
 CHANCE = 0.05
 # PosIR's length buckets, by tokens of the document: (0, 512], (512, 1024], (1024, 1536], over 1536.
@@ -58,7 +58,7 @@ def summarise(benchmark: Benchmark, rows: Sequence[QueryScore], resampling: Resa
         sample = sample_of(grouped.values(), "ndcg@10")
         bootstrap = resampling.bootstrap(sample)
         evenness = {name: float(statistic(sample.means)[0]) for name, statistic in EVENNESS.items()}
-        intervals["harmonic_mean"] = None if bootstrap is None else bootstrap.interval(harmonic_mean, linear=False)
+        intervals["harmonic_mean"] = None if bootstrap is None else bootstrap.interval(harmonic_mean)
         intervals["psi"] = None if bootstrap is None else bootstrap.sensitivity_interval()
         more = _noise_floor(rows, benchmark.groups, resampling, float(evenness["psi"] or 0.0))
     if scoring == "posir":
@@ -72,7 +72,7 @@ def summarise(benchmark: Benchmark, rows: Sequence[QueryScore], resampling: Resa
         **evenness,
         "intervals": intervals,
         "more": overall | more,
-        "notes": _notes(benchmark, grouped, more | {name: value or 0.0 for name, value in evenness.items()}),
+        "notes": _notes(benchmark, rows, grouped, more | {name: value or 0.0 for name, value in evenness.items()}),
     }
 
 
@@ -162,7 +162,9 @@ def _length_buckets(
     return figures, intervals
 
 
-def _notes(benchmark: Benchmark, grouped: dict[str, list[QueryScore]], more: Mapping[str, float]) -> tuple[str, ...]:
+def _notes(
+    benchmark: Benchmark, rows: Sequence[QueryScore], grouped: dict[str, list[QueryScore]], more: Mapping[str, float]
+) -> tuple[str, ...]:
     notes = list(benchmark.notes)
     notes += [
         f"group {name!r} has {len(members)} queries: too few for its figures to mean much"
@@ -171,15 +173,22 @@ def _notes(benchmark: Benchmark, grouped: dict[str, list[QueryScore]], more: Map
     ]
     if benchmark.groups and not any(row.scores["ndcg@10"] for members in grouped.values() for row in members):
         notes.append("no query finds its document: a PSI of 0 is not fairness here")
-    alone = [name for name, members in grouped.items() if (members[0].unit or "").startswith(ALONE)]
+    alone = dict.fromkeys(row.collection for row in rows if (row.unit or "").startswith(ALONE))
     if alone:
         notes.append(f"the queries of {', '.join(alone)} have documents in common and are resampled one by one")
+    if by_document(rows) and (units := len({row.unit for row in rows})) < FEW:
+        notes.append(f"all queries are about {units} documents, too few for stars; intervals say little")
     if more.get("psi_p_value", 0.0) > CHANCE:
         floor = f"{more['psi_floor']:.3f} on average"
         notes.append(f"a PSI of {more['psi']:.3f} is within what shuffled positions give by chance ({floor})")
     bins = len(benchmark.groups)
-    if benchmark.scoring == "posir" and len(grouped) < bins:
-        notes.append(f"{bins - len(grouped)} of {bins} position bins are empty and skipped")
+    if benchmark.scoring == "posir":
+        empty = {f" of {name}": int(more[f"empty_bins_{name}"]) for name in BUCKETS if f"psi_{name}" in more}
+        notes += [
+            f"{number} of {bins} position bins{of} are empty and skipped"
+            for of, number in {"": bins - len(grouped), **empty}.items()
+            if number
+        ]
     if "limit" in benchmark.options:
         notes.append(f"limited to {benchmark.options['limit']} documents: scores are higher than on the whole corpus")
     return tuple(notes)

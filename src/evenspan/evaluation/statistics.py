@@ -14,7 +14,6 @@ Interval = tuple[float, float]
 Statistic = Callable[[Values], Values]  # of the means of parts, along the first axis
 
 _NEGLIGIBLE = 0.1  # of a standard error: what a bias may be without being taken out
-FEW_PARTS = 6
 _SMALLEST = 1e-6  # a mean of 0 has no logarithm
 
 
@@ -27,26 +26,20 @@ class Bootstrap:
 
     @classmethod
     def of(cls, sample: Sample, resamples: int, seed: int) -> Bootstrap | None:
-        """None without resamples, or where a part has fewer than two units."""
-        return cls(sample, sample.resampled(resamples, seed)) if resamples and sample.units > 1 else None
+        """None without resamples, where a part has fewer than two units, or where hardly any resample has all parts."""
+        if not resamples or sample.units < 2:
+            return None
+        means = sample.resampled(resamples, seed)
+        return cls(sample, means) if np.isfinite(means).all(axis=(0, 1)).sum() > 1 else None
 
-    def interval(self, statistic: Statistic, *, linear: bool = True) -> Interval:
-        """Of a statistic of the first side, by percentiles.
-
-        One that is not linear may be biased: a harmonic mean of many parts comes out too low by chance, and its resamples
-        once more. Where that is more than a tenth of a standard error the percentiles are shifted by as much as both are off.
-        """
-        drawn = _finite(statistic(self.means)[0])
-        low, high = self._percentiles(drawn)
-        bias = 0.0 if linear else float(drawn.mean() - statistic(self.sample.means)[0])
-        negligible = max(_NEGLIGIBLE, 3 / np.sqrt(len(drawn))) * float(drawn.std())  # or not told from chance
-        shift = 2 * bias if abs(bias) > negligible else 0.0
-        return low - shift, high - shift
+    def interval(self, statistic: Statistic) -> Interval:
+        """Of a statistic of the first side."""
+        return self._percentiles(statistic(self.means)[0], float(statistic(self.sample.means)[0]))
 
     def difference(self, statistic: Statistic) -> Interval:
         """Of a statistic of the first side minus that of the second, both over the same resampled units."""
-        first, second = statistic(self.means)
-        return self._percentiles(_finite(first - second))
+        (first, second), (own, other) = statistic(self.means), statistic(self.sample.means)
+        return self._percentiles(first - second, float(own - other))
 
     def p_value(self, statistic: Statistic) -> float:
         """That a statistic is the same on both sides: its difference by the standard error of its resamples."""
@@ -65,51 +58,77 @@ class Bootstrap:
         pairs of 1 − one / the other, it is at least the highest lower limit of these when all hold together, and at most the
         highest upper limit, each by itself. Lower limits are by the largest of the studentised differences of resamples.
         """
-        logs, drawn = (np.log(np.maximum(means[:, 0], _SMALLEST)) for means in (self.sample.means, self.means))
-        ratios, resampled = logs[:, None] - logs, drawn[:, None] - drawn  # (parts, parts), and resamples
-        resampled = resampled[..., np.isfinite(drawn).all(axis=0)]
+        drawn = np.log(np.maximum(self.means[:, 0], _SMALLEST))
+        drawn = drawn[:, np.isfinite(drawn).all(axis=0)]
+        least, own, most = (np.log(np.maximum(means[:, 0], _SMALLEST)) for means in self._possible())
+        ratios, resampled = own[:, None] - own, drawn[:, None] - drawn  # (parts, parts), and resamples
         errors = resampled.std(axis=-1, ddof=1)
-        scaled = (resampled - ratios[..., None]) / np.where(errors > 0, errors, np.inf)[..., None]
-        together = np.quantile(scaled.max(axis=(0, 1)), 1 - TAIL) * self.sample.reach / NORMAL
-        low, high = (ratios - together * errors).max(), (ratios + self.sample.reach * errors).max()
-        own = float(position_sensitivity(self.sample.means)[0])  # 1 where a mean is 0, which has no logarithm
-        return min(1 - float(np.exp(-max(low, 0.0))), own), max(1 - float(np.exp(-high)), own)
+        deviations = (resampled - ratios[..., None]).reshape(-1, resampled.shape[-1])
+        together = float(self._together(deviations, errors.ravel()))
+        low, high = least[:, None] - most - together * errors, most[:, None] - least + self.sample.reach * errors
+        psi = float(position_sensitivity(self.sample.means)[0])
+        return min(1 - float(np.exp(-max(low.max(), 0.0))), psi), max(1 - float(np.exp(-high.max())), psi)
 
     def sensitivity_difference(self) -> Interval:
-        """Of PSI of the first side minus that of the second.
+        """Of PSI of the first side minus that of the second: the range over the pairs of parts that may be the extreme ones.
 
-        With few parts by percentiles. With many, PSI is mostly the noise of whatever parts are highest and lowest, the more
-        so the smaller it is, and percentiles cover its difference in three of four cases only: then it is the range over
-        the pairs of parts that may be the extreme ones, which is wide.
+        PSI is mostly the noise of whatever parts are highest and lowest, the more so the smaller it is: where one side is
+        even percentiles cover its difference in half of the cases, and call two even sides different that differ in level.
         """
-        if len(self.means) <= FEW_PARTS:
-            return self.difference(position_sensitivity)
-        means, drawn = (np.maximum(of_parts, _SMALLEST) for of_parts in (self.sample.means, self.means))
+        drawn = np.maximum(self.means, _SMALLEST)
         drawn = drawn[..., np.isfinite(drawn).all(axis=(0, 1))]
+        least, means, most = (np.maximum(of_parts, _SMALLEST) for of_parts in self._possible())
         pairs = ~np.eye(len(means), dtype=bool)
         apart, resampled = ((1 - of_parts[:, None] / of_parts)[pairs] for of_parts in (means, drawn))  # (pairs, sides)
+        nearest, farthest = (1 - most[:, None] / least)[pairs], (1 - least[:, None] / most)[pairs]
         errors = resampled.std(axis=-1, ddof=1)
-        scaled = np.abs(resampled - apart[..., None]) / np.where(errors > 0, errors, np.inf)[..., None]
-        together = np.quantile(scaled.max(axis=0), 1 - TAIL, axis=-1) * self.sample.reach / NORMAL  # (sides,)
-        lowest = (apart - together * errors).max(axis=0)
-        extreme = apart + together * errors >= lowest  # the pairs that may be the extreme ones of a side
+        together = self._together(resampled - apart[..., None], errors)  # (sides,)
+        lowest = (nearest - together * errors).max(axis=0)
+        extreme = farthest + together * errors >= lowest  # the pairs that may be the extreme ones of a side
         own = (resampled[:, 0] - resampled[:, 1]).std(axis=-1, ddof=1)
 
-        def most(side: int, other: int) -> float:
+        def above(side: int, other: int) -> float:
             """How far one side may be above the other: its extreme pair above the same pair, or above all, of the other."""
             may = extreme[:, side]
-            same = apart[may, side] - apart[may, other] + self.sample.reach * own[may]
-            any_pair = apart[may, side] + self.sample.reach * errors[may, side] - lowest[other]
+            same = farthest[may, side] - nearest[may, other] + self.sample.reach * own[may]
+            any_pair = farthest[may, side] + self.sample.reach * errors[may, side] - lowest[other]
             return float(np.minimum(same, any_pair).max())
 
-        return -most(1, 0), most(0, 1)
+        return -above(1, 0), above(0, 1)
 
-    def _percentiles(self, drawn: Values) -> Interval:
+    def _possible(self) -> tuple[Values, Values, Values]:
+        """The least that the mean of each part may be, the mean, and the most.  # (parts, sides) each
+
+        All three are the mean, as its error is known from resamples, but for a part of equal scores, whose resamples do not
+        differ: its next unit may, with the chance that as many equal ones leave.
+        """
+        sums, counts, means = self.sample.sums, self.sample.counts[..., None], self.sample.means
+        equal = (np.abs(sums - counts * means) < 1e-12).all(axis=0)
+        units = (self.sample.counts > 0).sum(axis=0)[:, None]
+        unseen = np.where(equal, 1 - (TAIL / len(means)) ** (1 / units), 0.0)
+        return means * (1 - unseen), means, means + (1 - means) * unseen
+
+    def _together(self, deviations: Values, errors: Values) -> Values:
+        """How many errors all pairs, along the first axis, are off by at most in 95 % of the resamples, along the last."""
+        scaled = np.abs(deviations) / np.where(errors > 0, errors, np.inf)[..., None]
+        most: Values = np.quantile(scaled.max(axis=0), 1 - TAIL, axis=-1)
+        return most * self.sample.reach / NORMAL
+
+    def _percentiles(self, drawn: Values, value: float) -> Interval:
+        """Of the resamples of a figure.
+
+        It may be biased: a harmonic mean of many parts comes out too low by chance, and its resamples once more. Where that
+        is more than a tenth of a standard error the percentiles are shifted by as much as both are off.
+        """
         from scipy import stats
 
+        drawn = _finite(drawn)
         tail = stats.norm.sf(self.sample.reach)
         low, high = np.quantile(drawn, (tail, 1 - tail))
-        return float(low), float(high)
+        bias = float(drawn.mean()) - value
+        negligible = max(_NEGLIGIBLE, 3 / np.sqrt(len(drawn))) * float(drawn.std())  # or not told from chance
+        shift = 2 * bias if abs(bias) > negligible else 0.0
+        return float(low) - shift, float(high) - shift
 
 
 def paired_p_value(sample: Sample) -> float | None:
@@ -146,8 +165,8 @@ def shuffled_sensitivity(
 ) -> Values:
     """PSI of one score for each query when the labels of queries are shuffled, `shuffles` times.
 
-    `labels` are tuples of groups. They change places within a unit; units whose queries all have the same labels exchange
-    them as a whole, so that queries on one document stay one observation.
+    `labels` are tuples of groups. They change places within a unit, and units with as many queries exchange theirs, so that
+    queries on one document stay one observation. So do units whose queries all have the same labels.
     """
     generator = np.random.default_rng(seed)
     names, label = codes_of(labels)
@@ -158,13 +177,15 @@ def shuffled_sensitivity(
     order = np.argsort(unit, kind="stable")
     starts = np.flatnonzero(np.diff(unit[order], prepend=-1))
     lowest, highest = (edge.reduceat(label[order], starts) for edge in (np.minimum, np.maximum))
-    whole = lowest == highest
+    whole, sizes = lowest == highest, np.bincount(unit)
+    alike = [starts[sizes == size, None] + np.arange(size) for size in np.unique(sizes)]  # (units, queries), each
     values = np.empty(shuffles)
     for turn in range(shuffles):
         of_unit = lowest.copy()
         of_unit[whole] = generator.permutation(lowest[whole])
-        within = label[np.lexsort((generator.random(len(unit)), unit))]
-        placed = np.where(whole[unit[order]], of_unit[unit[order]], within)
+        placed = np.where(whole[unit[order]], of_unit[unit[order]], label[order])
+        for places in alike:
+            placed[places] = generator.permuted(generator.permutation(placed[places]), axis=1)
         sums, counts = (np.bincount(placed, weights, len(names)) for weights in (scores[order], None))
         with np.errstate(invalid="ignore"):
             means = (member @ sums) / (member @ counts)

@@ -16,13 +16,15 @@ QueryKey = tuple[str, str]  # collection and query
 def document_units(benchmark: Benchmark) -> dict[QueryKey, str]:
     """For each query the document that it is about, or of documents that queries join one of their names.
 
-    In a set that is averaged with others, and whose queries have so many documents in common that hardly any unit would be
-    left, each query is one of its own.
+    Where queries have so many documents in common that hardly any unit would be left of many documents, and in a set that is
+    averaged with others of few, each query is one of its own.
     """
     units = _joined(benchmark)
-    for collection in benchmark.collections if benchmark.scoring == "average" else ():
+    for collection in benchmark.collections:
         keys = [(collection.name, query.id) for query in collection.queries]
-        if len({units[key] for key in keys}) < min(FEW, len(keys)):
+        documents = {next(iter(collection.relevance[query.id])) for query in collection.queries}
+        enough = len(keys) if benchmark.scoring == "average" else min(len(keys), len(documents))
+        if len({units[key] for key in keys}) < min(FEW, enough):
             units |= {key: f"{ALONE}{'/'.join(key)}" for key in keys}
     return units
 

@@ -19,6 +19,7 @@ from evenspan.evaluation.methods import Calibrated, Method, Plain, SegmentAverag
 from evenspan.evaluation.scores import EvaluationResult, file_name
 from evenspan.evaluation.scoring import BUCKETS
 from evenspan.evaluation.statistics import Interval
+from evenspan.models.inspecting import inspect_model
 from evenspan.sweeps.paper import TEMPLATE, matching, paper_table
 from evenspan.sweeps.reproduction import Change, ReproducedRow
 from evenspan.sweeps.sweeping import encode_together
@@ -88,9 +89,14 @@ class TableRunner:
         return Calibrated(Calibration(row["method"], **given))
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """The paper's rows of the model, or of one that the paper has, without figures."""
-        wanted = self.paper_model or TEMPLATE
-        return [row for row in paper_table(table) if row["model"] == wanted]
+        """The paper's rows of the model, or of one that the paper has, without figures; none that the model cannot take."""
+        wanted, model = self.paper_model or TEMPLATE, self.evaluator.encoder.model
+        methods = {row["method"]: self.method(row) for row in paper_table(table)}
+        taken = {
+            name: not isinstance(method, Calibrated) or inspect_model(model, method.calibration).calibratable
+            for name, method in methods.items()
+        }
+        return [row for row in paper_table(table) if row["model"] == wanted and taken[row["method"]]]
 
     def paper(self, row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, float]:
         """The paper's figures of a row, by our names."""

@@ -28,6 +28,7 @@ _LAST_TOKEN = (
     "adds one. The first token of the sequence, the attention sink, is a basket of its own: it keeps its mass under soft and "
     "hard and gets an equal share under uniform. The paper leaves this rule open."
 )
+_MEAN = "Mean pooling: uniform and hard are about the pooling token, which there is none of; their rows are left out."
 _POSIR = "Intervals of averages over languages are the means of theirs, and have no stars."
 
 
@@ -87,6 +88,7 @@ def reproduce(
             rows = tuple(posir_rows(runner, languages or LANGUAGES, settings))
     notes = ["a first look on a part of the data: the paper's figures are of all of it"] if tiny else []
     notes += [] if name in known else [f"The paper has no figures of {name}; it has {', '.join(known)}."]
+    notes += [_MEAN] if inspection.pooling == "mean" else []
     notes += [_LAST_TOKEN] if inspection.pooling == "last" else []
     notes += [_POSIR] if table == "posir" else []
     return Reproduction(table, name, rows, tuple(notes), claims(table, rows))

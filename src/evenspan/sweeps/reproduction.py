@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import pandas
 
 
+_OURS = "Ours: 95 % interval over documents, and change from no calibration; * after Holm's correction for all rows"
+
+
 @dataclass(frozen=True)
 class Change:
     """How far a figure of ours lies from that without calibration; significant after Holm's correction for all rows."""
@@ -74,7 +77,7 @@ class Reproduction:
         parts = [f"{self.table}, {self.model}", "", _markdown(self._cells(beside)), ""]
         if any(row.intervals or row.changes for row in self.rows):
             parts += [
-                "Ours: 95 % interval over documents, and change from no calibration; * after Holm's correction for all rows",
+                _OURS,
                 "",
                 _markdown(self._cells("", changes=True)),
                 "",
@@ -87,7 +90,9 @@ class Reproduction:
         """A LaTeX table for `booktabs`: ours with intervals and changes, and the paper's figures where there are some."""
         tables = [self._cells(": ours / paper / difference" if any(row.paper for row in self.rows) else "")]
         tables += [self._cells("", changes=True)] if any(row.intervals or row.changes for row in self.rows) else []
-        return "\n".join(latex_table(cells, "l" * len(cells[0])) for cells in tables)
+        notes = [(), (_OURS,)][: len(tables)]
+        notes[-1] = (*notes[-1], *self.claims, *self.notes)
+        return "\n".join(latex_table(cells, "l" * len(cells[0]), of) for cells, of in zip(tables, notes, strict=True))
 
     def _cells(self, suffix: str, *, changes: bool = False) -> list[list[str]]:
         labels = list(self.rows[0].labels)

@@ -91,9 +91,9 @@ class Tuning:
             answer = f"Leave it off: {self.candidate} was {best}, and has on the others {measured}, but it costs more than it "
             answer += f"may: {'; '.join(self.losses)}. To go by HM alone, choose the objective 'hm' (--objective hm)."
         elif self.chosen:
-            answer = (
-                f"Leave it off: {self.candidate} was {best}, but on the others its gain is within noise ({measured})."
-            )
+            sure = gain.interval is not None and gain.interval[0] > 0  # and yet no star
+            why = "are on too few documents to confirm its gain" if sure else "show a gain that is within noise"
+            answer = f"Leave it off: {self.candidate} was {best}, but the others {why} ({measured})."
         else:
             answer = (
                 f"Leave it off: {queries} none of {len(self.sweep.results)} settings was better than the plain model. "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from evenspan.evaluation.comparing import Comparison, compare
 from evenspan.evaluation.evaluating import evaluate
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.scoring import Resampling, summarise
+from evenspan.evaluation.units import QueryKey
 from evenspan.sweeps.grids import paper_grid
 from evenspan.sweeps.objectives import Aim
 from evenspan.sweeps.splitting import split
@@ -125,26 +126,32 @@ def decide(
         reasons = "; ".join(f"{setting}: {reason}" for setting, reason in swept.failures.items())
         raise RuntimeError(f"No setting could be evaluated. {reasons}")
     resampling = Resampling(resamples, seed)
-    chosen = split(benchmark, development, seed)
+    keys = {(row.collection, row.query) for row in swept.plain.per_query}
+    choosing = split(benchmark, development, seed)
+    confirming = keys - choosing
 
-    def part(result: EvaluationResult, *, choosing: bool) -> EvaluationResult:
-        rows = tuple(row for row in result.per_query if ((row.collection, row.query) in chosen) == choosing)
+    def part(result: EvaluationResult, wanted: Set[QueryKey]) -> EvaluationResult:
+        rows = tuple(row for row in result.per_query if (row.collection, row.query) in wanted)
         setting = {**result.setting, "resamples": resamples, "seed": seed}
         return replace(result, per_query=rows, setting=setting, **summarise(benchmark, rows, resampling))
 
     aim = Aim(Aim.named(objective), swept.plain.psi is not None)
-    on_development = {setting: part(result, choosing=True) for setting, result in swept.results.items()}
-    plain = part(swept.plain, choosing=True)
+    on_development = {setting: part(result, choosing) for setting, result in swept.results.items()}
+    plain = part(swept.plain, choosing)
     best, development_table, passed_over = _best(aim, plain, on_development)
     candidate = exact(best) if swept.detached and exact is not None else swept.results[best]
-    others = part(swept.plain, choosing=False), part(candidate, choosing=False)
+    others = part(swept.plain, confirming), part(candidate, confirming)
     confirmation = compare(others)
     gain, losses = aim.gain(*others, confirmation), aim.losses(*others, confirmation)
     better = aim.score(on_development[best]) > aim.score(plain)
     confirmed = better and gain.significant and gain.value > 0
-    if aim.limited and not losses:  # the others are half of the data, and may be too few to show a loss
-        found = aim.losses(plain, on_development[best], development_table)
-        losses = tuple(f"{loss} on the development queries" for loss in found)
+    if aim.limited and not losses:  # either half may be too few to show a loss
+        whole = [part(result, keys) for result in (swept.plain, candidate)]
+        for where, (one, other) in {
+            "on the development queries": (plain, on_development[best]),
+            "over all queries": whole,
+        }.items():
+            losses = losses or tuple(f"{loss} {where}" for loss in aim.losses(one, other, compare([one, other])))
     use = best if confirmed and not (aim.limited and losses) else None
     losses = losses if confirmed else ()
     return Tuning(use, best, better, development_table, confirmation, swept, aim, gain, losses, passed_over=passed_over)
