@@ -108,7 +108,8 @@ def _outcome(
     levels["psi"] = by_group.sensitivity_interval(), position_sensitivity(true)[0]
     differences = {"ndcg_difference": (overall.difference(overall_mean), np.subtract(*true.mean(axis=0)))}
     for name, statistic in STATISTICS.items():
-        interval = by_group.sensitivity_difference() if name == "psi" else by_group.difference(statistic)
+        psi = name == "psi"
+        interval = by_group.sensitivity_difference() if psi else by_group.difference(statistic, smooth=name != "worst")
         differences[f"{name}_difference"] = interval, np.subtract(*statistic(true))
     for name, ((low, high), value) in {**levels, **differences}.items():
         found[f"covered {name}"] = low - 1e-12 <= value <= high + 1e-12

@@ -33,13 +33,13 @@ class Bootstrap:
         return cls(sample, means) if np.isfinite(means).all(axis=(0, 1)).sum() > 1 else None
 
     def interval(self, statistic: Statistic) -> Interval:
-        """Of a statistic of the first side."""
+        """Of a smooth statistic of the first side."""
         return self._percentiles(statistic(self.means)[0], float(statistic(self.sample.means)[0]))
 
-    def difference(self, statistic: Statistic) -> Interval:
+    def difference(self, statistic: Statistic, *, smooth: bool = True) -> Interval:
         """Of a statistic of the first side minus that of the second, both over the same resampled units."""
         (first, second), (own, other) = statistic(self.means), statistic(self.sample.means)
-        return self._percentiles(first - second, float(own - other))
+        return self._percentiles(first - second, float(own - other) if smooth else None)
 
     def p_value(self, statistic: Statistic) -> float:
         """That a statistic is the same on both sides: its difference by the standard error of its resamples."""
@@ -114,18 +114,19 @@ class Bootstrap:
         most: Values = np.quantile(scaled.max(axis=0), 1 - TAIL, axis=-1)
         return most * self.sample.reach / NORMAL
 
-    def _percentiles(self, drawn: Values, value: float) -> Interval:
+    def _percentiles(self, drawn: Values, value: float | None) -> Interval:
         """Of the resamples of a figure.
 
         It may be biased: a harmonic mean of many parts comes out too low by chance, and its resamples once more. Where that
-        is more than a tenth of a standard error the percentiles are shifted by as much as both are off.
+        is more than a tenth of a standard error the percentiles are shifted by as much as both are off. Not so for what has
+        no value here, which is no smooth function: where parts tie its resamples are more biased than itself.
         """
         from scipy import stats
 
         drawn = _finite(drawn)
         tail = stats.norm.sf(self.sample.reach)
         low, high = np.quantile(drawn, (tail, 1 - tail))
-        bias = float(drawn.mean()) - value
+        bias = 0.0 if value is None else float(drawn.mean()) - value
         negligible = max(_NEGLIGIBLE, 3 / np.sqrt(len(drawn))) * float(drawn.std())  # or not told from chance
         shift = 2 * bias if abs(bias) > negligible else 0.0
         return float(low) - shift, float(high) - shift
