@@ -1,4 +1,4 @@
-# Everything sets itself up: `make test` on a machine with nothing but Python does the whole job.
+# `make test` needs nothing but Python: it creates the virtual environment itself.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -16,23 +16,23 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 setup: $(INSTALLED)  ## the virtual environment, with pinned dependencies
 
-# One thread per worker: two workers that both use all cores get in each other's way.
+# One thread per worker: two workers that both use all cores slow each other down.
 test: $(INSTALLED)  ## all tests but the long ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test-thorough: $(INSTALLED)  ## the paper's full randomised check, 25,920 cases
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m thorough
 
-test-real: $(INSTALLED)  ## a real model on real data, where they lie beside the project
+test-real: $(INSTALLED)  ## a real model on real data, if both are beside the project
 	$(BIN)/python -m pytest -m real
 
-test-browser: $(INSTALLED)  ## the report and the server's page in headless Chromium, where there is one
+test-browser: $(INSTALLED)  ## the report and the server's page in headless Chromium, if it is installed
 	$(BIN)/python -m pytest -m browser
 
 test-cluster: $(INSTALLED)  ## indexing on a Ray cluster that loses workers and nodes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "cluster or not cluster" tests/indexing/test_cluster.py tests/indexing/test_ray.py
 
-# `make test-oldest TORCH=2.13.0+cpu PIP_FIND_LINKS=FOLDER` where the oldest torch cannot be had, but a wheel lies in a folder.
+# `make test-oldest TORCH=2.13.0+cpu PIP_FIND_LINKS=FOLDER` if the oldest torch cannot be downloaded and a wheel is in a folder.
 test-oldest:  ## the tests with the oldest versions of everything that pyproject.toml allows
 	test -d .venv-oldest || $(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/pip install --quiet --disable-pip-version-check uv
@@ -52,7 +52,7 @@ test-frameworks:  ## the snippets for frameworks, and a server on Ray, in an env
 	.venv-frameworks/bin/python -m pytest tests/test_frameworks.py tests/serving/test_snippets.py
 	.venv-frameworks/bin/python -m pytest -m cluster tests/serving/test_cluster.py
 
-coverage: $(INSTALLED)  ## which lines the tests reach, in htmlcov/
+coverage: $(INSTALLED)  ## the lines that the tests cover, in htmlcov/
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-report=html
 
 lint: $(INSTALLED)  ## ruff, mypy, the contract between the rooms, and the files of .github
@@ -69,10 +69,10 @@ format: $(INSTALLED)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(INSTALLED)  ## the bias and its cure, in two minutes
+demo: $(INSTALLED)  ## the bias with and without calibration, in about a minute
 	$(BIN)/evenspan demo
 
-benchmark: $(INSTALLED)  ## what calibration, search and scoring cost on this machine
+benchmark: $(INSTALLED)  ## the time of calibration, search and scoring on this machine
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/scoring.py
 

@@ -1,4 +1,4 @@
-"""Fill the marked tables of README and docs from the committed result files: `make tables`.
+"""Fill the marked tables of README, docs and recipes from the committed result files: `make tables`.
 
     python benchmarks/fill_tables.py            # write the tables
     python benchmarks/fill_tables.py --check    # say which of them are not what their result files say; a test does this
@@ -22,7 +22,7 @@ from evenspan import Calibration
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "recipes" / "miniature" / "README.md"]
 BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 POSITIONS = ("beginning", "middle", "end")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 import evenspan
 
@@ -39,14 +40,40 @@ html_theme_options = {"source_repository": os.environ.get("EVENSPAN_REPOSITORY",
 
 
 def setup(app):
-    """Two things that Sphinx would take for something else."""
+    """What Sphinx would misread, and the Markdown sources that `llms.txt` links to."""
     app.connect("source-read", _results_are_a_page)
+    app.connect("build-finished", _complete_sources)
     app.connect("autodoc-process-docstring", _no_types_in_properties, priority=400)
 
 
 def _results_are_a_page(app, name, source):
     """Result files are links on GitHub, and one page here."""
-    source[0] = re.sub(r"\]\(\.\./benchmarks(/results/\w+\.md)?\)", "](measurements.md)", source[0])
+    source[0] = _with_measurements(source[0])
+
+
+def _with_measurements(text):
+    return re.sub(r"\]\(\.\./benchmarks(/results/\w+\.md)?\)", "](measurements.md)", text)
+
+
+def _complete_sources(app, error):
+    """Included files become part of `_sources/*.md`, and no link there leads out of the site."""
+    here = Path(app.srcdir)
+    for source in sorted(Path(app.outdir, "_sources").glob("*.md")):
+        text = re.sub(
+            r"```\{include\} (\S+)\n.*?```\n",
+            lambda found: (here / found[1]).read_text("utf-8"),
+            source.read_text("utf-8"),
+            flags=re.DOTALL,
+        )
+        text = _with_measurements(text)
+        text = re.sub(r"\]\(docs/(\w+\.md)", r"](\1", text)  # of files that lie above docs/
+        text = re.sub(r"(\]\(|src=\")([\w/-]+\.(?:svg|png))", r"\1../_images/\2", text)
+        text = re.sub(r"\.\./_images/\w+/", "../_images/", text)
+        if repository := os.environ.get("EVENSPAN_REPOSITORY", "").rstrip("/"):
+            text = re.sub(r"\]\(\.\./(?!_)", f"]({repository}/blob/main/", text)
+        else:
+            text = re.sub(r"\[([^\]]*)\]\(\.\./(?!_)[^)]*\)", r"\1", text)
+        source.write_text(text, encoding="utf-8")
 
 
 def _no_types_in_properties(app, what, name, obj, options, lines):

@@ -6,10 +6,12 @@ import importlib
 import importlib.util
 import inspect
 import re
+import runpy
 import shlex
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_type_hints
 
 import pytest
@@ -21,6 +23,8 @@ from evenspan.cli import main
 from evenspan.demonstration import demonstrate
 
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted(DOCS.glob("*.md")))}
+# Pages with tables of figures, from the root on.
+FILLED = [*(path.relative_to(ROOT) for path in PAGES.values()), Path("recipes/miniature/README.md")]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 # Pages whose blocks are run by tests that look at what they do.
@@ -138,7 +142,10 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("name", [*PAGES, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md"])
+ABOVE = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md", "recipes/miniature/README.md")
+
+
+@pytest.mark.parametrize("name", [*PAGES, *ABOVE])
 def test_links_lead_somewhere(name) -> None:
     page = PAGES.get(name, ROOT / name)
     for link in LINK.findall(BLOCK.sub("", page.read_text("utf-8"))):
@@ -154,7 +161,22 @@ def test_every_page_is_in_the_contents_and_in_llms_txt() -> None:
     contents, listed = PAGES["index.md"].read_text("utf-8"), (DOCS / "llms.txt").read_text("utf-8")
     pages = {page.removesuffix(".md") for page in PAGES} - {"README", "index"}
     assert pages == set(re.findall(r"^(\w+)$", contents, re.MULTILINE))
-    assert pages == set(re.findall(r"\(_sources/(\w+)\.md\)", listed))
+    # The source of the reference is a list of modules: its page alone has the docstrings.
+    assert pages == {*re.findall(r"\(_sources/(\w+)\.md\)", listed), *re.findall(r"\((\w+)\.html\)", listed)}
+
+
+def test_sources_that_llms_txt_offers_are_whole(tmp_path) -> None:
+    """Sphinx copies them as they are: with directives in place of included files, and with links to files beside the site."""
+    (tmp_path / "_sources").mkdir()
+    for page in DOCS.glob("*.md"):
+        (tmp_path / "_sources" / page.name).write_text(page.read_text("utf-8"), encoding="utf-8")
+    configuration = runpy.run_path(str(DOCS / "conf.py"))
+    configuration["_complete_sources"](SimpleNamespace(srcdir=DOCS, outdir=tmp_path), None)
+    for source in (tmp_path / "_sources").glob("*.md"):
+        text = source.read_text("utf-8")
+        assert "{include}" not in text, source.name
+        assert re.findall(r"\]\(\.\./(?!_images/)[^)]*\)", text) == [], source.name
+    assert "## The map" in (tmp_path / "_sources" / "contributing.md").read_text("utf-8")
 
 
 def test_the_reference_has_what_public_functions_return() -> None:
@@ -185,16 +207,17 @@ def fill_tables(monkeypatch):
     return module
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", FILLED, ids=str)
 def test_tables_are_those_of_the_result_files(page, fill_tables) -> None:
-    text = PAGES[page].read_text("utf-8")
+    assert ROOT / page in fill_tables.PAGES
+    text = (ROOT / page).read_text("utf-8")
     assert fill_tables.filled(text) == text, "run `make tables`"
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", FILLED, ids=str)
 def test_no_table_of_figures_is_typed_by_hand(page, fill_tables) -> None:
     """One whose columns are aligned as figures are lies between the marks that have it made from a result file."""
-    assert re.findall(r"^\|.*---:.*$", fill_tables.BLOCK.sub("", PAGES[page].read_text("utf-8")), re.MULTILINE) == []
+    assert re.findall(r"^\|.*---:.*$", fill_tables.BLOCK.sub("", (ROOT / page).read_text("utf-8")), re.MULTILINE) == []
 
 
 def test_a_changed_figure_is_noticed(fill_tables) -> None:

@@ -15,8 +15,9 @@ import evenspan
 from evenspan.cli import main
 
 PAGE = (DOCS / "frameworks.md").read_text("utf-8")
-SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
+SECTIONS = dict(re.findall(r"^## ([\w-]+)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
 PACKAGES = {
+    "sentence-transformers": "sentence_transformers",
     "LangChain": "langchain_huggingface",
     "LlamaIndex": "llama_index.embeddings.huggingface",
     "Haystack": "haystack_integrations.components.embedders.sentence_transformers",
