@@ -75,6 +75,8 @@ class Bootstrap:
         PSI is mostly the noise of whatever parts are highest and lowest, the more so the smaller it is: where one side is
         even percentiles cover its difference in half of the cases, and call two even sides different that differ in level.
         """
+        if len(self.means) == 1:
+            return 0.0, 0.0
         drawn = np.maximum(self.means, _SMALLEST)
         drawn = drawn[..., np.isfinite(drawn).all(axis=(0, 1))]
         least, means, most = (np.maximum(of_parts, _SMALLEST) for of_parts in self._possible())

@@ -23,7 +23,7 @@ def document_units(benchmark: Benchmark) -> dict[QueryKey, str]:
     for collection in benchmark.collections:
         keys = [(collection.name, query.id) for query in collection.queries]
         documents = {next(iter(collection.relevance[query.id])) for query in collection.queries}
-        enough = len(keys) if benchmark.scoring == "average" else min(len(keys), len(documents))
+        enough = len(keys) if benchmark.scoring == "average" else FEW * (len(documents) >= FEW)
         if len({units[key] for key in keys}) < min(FEW, enough):
             units |= {key: f"{ALONE}{'/'.join(key)}" for key in keys}
     return units
