@@ -26,12 +26,12 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from evenspan.evaluation.measures import harmonic_mean, position_sensitivity
+from evenspan.evaluation.measures import harmonic_mean, lowest, position_sensitivity
 from evenspan.evaluation.sampling import Sample
 from evenspan.evaluation.scoring import overall_mean
 from evenspan.evaluation.statistics import Bootstrap, holm, paired_p_value
 
-STATISTICS = {"harmonic_mean": harmonic_mean, "psi": position_sensitivity, "worst": lambda means: means.min(axis=0)}
+STATISTICS = {"harmonic_mean": harmonic_mean, "psi": position_sensitivity, "worst": lowest}
 SETTINGS = 24  # of a tuning or a sweep
 OF_DOCUMENT, OF_QUERY, OF_METHOD = 1.0, 1.0, 0.35  # standard deviations; of a method on documents, and on queries
 KINDS = ("same", "level", "halved", "evened")
@@ -108,9 +108,7 @@ def _outcome(
     levels["psi"] = by_group.sensitivity_interval(), position_sensitivity(true)[0]
     differences = {"ndcg_difference": (overall.difference(overall_mean), np.subtract(*true.mean(axis=0)))}
     for name, statistic in STATISTICS.items():
-        psi = name == "psi"
-        interval = by_group.sensitivity_difference() if psi else by_group.difference(statistic, smooth=name != "worst")
-        differences[f"{name}_difference"] = interval, np.subtract(*statistic(true))
+        differences[f"{name}_difference"] = by_group.difference(statistic), np.subtract(*statistic(true))
     for name, ((low, high), value) in {**levels, **differences}.items():
         found[f"covered {name}"] = low - 1e-12 <= value <= high + 1e-12
     if np.ptp(position_sensitivity(true)) < 1e-9:  # no difference to find

@@ -220,21 +220,15 @@ def _difference(name: str, result: EvaluationResult, base: EvaluationResult, *, 
 def difference_of(statistic: Statistic, base: EvaluationResult, result: EvaluationResult) -> Difference:
     """How far a statistic of the groups' nDCG@10 lies from the baseline's."""
     own, others = (_parts("HM", side, base)[1] for side in (result, base))
-    difference = _paired(sample_of(own, "ndcg@10", others), statistic, base, tested=False, smooth=False)
-    return replace(difference, corrected_p_value=None)
+    return replace(_paired(sample_of(own, "ndcg@10", others), statistic, base, tested=False), corrected_p_value=None)
 
 
-def _paired(
-    sample: Sample, statistic: Statistic, base: EvaluationResult, *, tested: bool, smooth: bool = True
-) -> Difference:
+def _paired(sample: Sample, statistic: Statistic, base: EvaluationResult, *, tested: bool) -> Difference:
     """A difference with the p-value that Holm's correction starts from."""
     values = statistic(sample.means)
     bootstrap = Bootstrap.of(sample, base.setting["resamples"], base.setting["seed"])
     p_value = paired_p_value(sample) if tested else None
-    interval = None
-    if bootstrap is not None:
-        psi = statistic is position_sensitivity
-        interval = bootstrap.sensitivity_difference() if psi else bootstrap.difference(statistic, smooth=smooth)
+    interval = None if bootstrap is None else bootstrap.difference(statistic)
     apart = interval is not None and not interval[0] <= 0 <= interval[1]
     significant = apart if p_value is None else p_value < SIGNIFICANT
     enough = sample.units >= FEW

@@ -55,3 +55,9 @@ def position_sensitivity(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """PSI: 1 − min / max of the groups' scores along the first axis; 0 if all are 0."""
     highest = values.max(axis=0)
     return np.where(highest > 0, 1.0 - values.min(axis=0) / np.where(highest > 0, highest, 1.0), 0.0)
+
+
+def lowest(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The lowest of the groups' scores along the first axis."""
+    least: NDArray[np.float64] = values.min(axis=0)
+    return least

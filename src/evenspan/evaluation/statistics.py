@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenspan.evaluation.measures import position_sensitivity
+from evenspan.evaluation.measures import lowest, position_sensitivity
 from evenspan.evaluation.sampling import NORMAL, TAIL, Sample, Values, codes_of
 
 Interval = tuple[float, float]
@@ -36,10 +36,12 @@ class Bootstrap:
         """Of a smooth statistic of the first side."""
         return self._percentiles(statistic(self.means)[0], float(statistic(self.sample.means)[0]))
 
-    def difference(self, statistic: Statistic, *, smooth: bool = True) -> Interval:
+    def difference(self, statistic: Statistic) -> Interval:
         """Of a statistic of the first side minus that of the second, both over the same resampled units."""
+        if statistic in (position_sensitivity, lowest):  # no smooth functions: percentiles of them do not cover
+            return self._sensitivity_difference() if statistic is position_sensitivity else self._lowest_difference()
         (first, second), (own, other) = statistic(self.means), statistic(self.sample.means)
-        return self._percentiles(first - second, float(own - other) if smooth else None)
+        return self._percentiles(first - second, float(own - other))
 
     def p_value(self, statistic: Statistic) -> float:
         """That a statistic is the same on both sides: its difference by the standard error of its resamples."""
@@ -69,7 +71,7 @@ class Bootstrap:
         psi = float(position_sensitivity(self.sample.means)[0])
         return min(1 - float(np.exp(-max(low.max(), 0.0))), psi), max(1 - float(np.exp(-high.max())), psi)
 
-    def sensitivity_difference(self) -> Interval:
+    def _sensitivity_difference(self) -> Interval:
         """Of PSI of the first side minus that of the second: the range over the pairs of parts that may be the extreme ones.
 
         PSI is mostly the noise of whatever parts are highest and lowest, the more so the smaller it is: where one side is
@@ -98,6 +100,18 @@ class Bootstrap:
 
         return -above(1, 0), above(0, 1)
 
+    def _lowest_difference(self) -> Interval:
+        """Of the lowest part of the first side minus that of the second: the range over the parts that may be the lowest ones.
+
+        The lowest of one side is no higher than the part that is the lowest of the other: that part's difference bounds it.
+        """
+        means, drawn = self.sample.means, self.means[..., np.isfinite(self.means).all(axis=(0, 1))]
+        errors = drawn.std(axis=-1, ddof=1)  # (parts, sides)
+        reach = self._together(drawn - means[..., None], errors) * errors
+        may_be = means - reach <= (means + reach).min(axis=0)
+        apart, own = means[:, 0] - means[:, 1], (drawn[:, 0] - drawn[:, 1]).std(axis=-1, ddof=1) * self.sample.reach
+        return float((apart - own)[may_be[:, 0]].min()), float((apart + own)[may_be[:, 1]].max())
+
     def _possible(self) -> tuple[Values, Values, Values]:
         """The least that the mean of each part may be, the mean, and the most.  # (parts, sides) each
 
@@ -116,19 +130,18 @@ class Bootstrap:
         most: Values = np.quantile(scaled.max(axis=0), 1 - TAIL, axis=-1)
         return most * self.sample.reach / NORMAL
 
-    def _percentiles(self, drawn: Values, value: float | None) -> Interval:
+    def _percentiles(self, drawn: Values, value: float) -> Interval:
         """Of the resamples of a figure.
 
         It may be biased: a harmonic mean of many parts comes out too low by chance, and its resamples once more. Where that
-        is more than a tenth of a standard error the percentiles are shifted by as much as both are off. Not so for what has
-        no value here, which is no smooth function: where parts tie its resamples are more biased than itself.
+        is more than a tenth of a standard error the percentiles are shifted by as much as both are off.
         """
         from scipy import stats
 
         drawn = _finite(drawn)
         tail = stats.norm.sf(self.sample.reach)
         low, high = np.quantile(drawn, (tail, 1 - tail))
-        bias = 0.0 if value is None else float(drawn.mean()) - value
+        bias = float(drawn.mean()) - value
         negligible = max(_NEGLIGIBLE, 3 / np.sqrt(len(drawn))) * float(drawn.std())  # or not told from chance
         shift = 2 * bias if abs(bias) > negligible else 0.0
         return float(low) - shift, float(high) - shift

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from evenspan.evaluation.comparing import Comparison, Difference, difference_of
-from evenspan.evaluation.sampling import Values
+from evenspan.evaluation.measures import lowest
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.statistics import Statistic
 
@@ -46,7 +46,7 @@ class Aim:
         """How far a result is ahead of the plain model in what counts."""
         if self.figure in comparison.rows[-1].differences:
             return comparison.rows[-1].differences[self.figure]
-        return difference_of(_lowest, plain, result)
+        return difference_of(lowest, plain, result)
 
     @property
     def limited(self) -> bool:
@@ -77,11 +77,6 @@ class Aim:
 
 def _sum_of(*places: int) -> Statistic:
     return lambda means: means[list(places)].sum(axis=0)
-
-
-def _lowest(means: Values) -> Values:
-    lowest: Values = means.min(axis=0)
-    return lowest
 
 
 def _points(difference: Difference) -> str:
