@@ -173,9 +173,7 @@ def test_a_folder_that_is_not_writable(materials, tmp_path, monkeypatch, capsys)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(os, "access", lambda *_: False)  # whoever runs the tests may be allowed everything
     assert main(["evaluate", str(materials / "model"), "--benchmark", str(materials / "beir")]) == 2
-    said = (
-        f"evenspan: Cannot keep vectors in {tmp_path}/evenspan/vectors: {tmp_path} is not writable. Name another folder"
-    )
+    said = f"evenspan: Cannot keep vectors in {tmp_path}/evenspan/vectors: {tmp_path} is not writable. Choose another folder"
     assert capsys.readouterr().err == f"{said} with --cache, or keep them in memory with --no-cache.\n"
 
 

@@ -78,10 +78,10 @@ def test_the_figures_of_an_audit_are_in_the_card(model, tmp_path, capsys) -> Non
     capsys.readouterr()
     # Figures of another setting, or of other weights, are not this model's.
     assert main(["save", model, str(fair), "--audit", str(audit)]) == 2
-    assert f"its figures are of '{SETTING}', and the model gets '{Calibration()}'" in capsys.readouterr().err
+    assert f"it measured '{SETTING}', and the model is saved with '{Calibration()}'" in capsys.readouterr().err
     tiny.sentence_transformer("bert-cls", tmp_path / "base").save_pretrained(str(tmp_path / "other"))
     assert main(["save", str(tmp_path / "other"), str(fair), "--calibration", SETTING, "--audit", str(audit)]) == 2
-    assert "not of this model's weights" in capsys.readouterr().err
+    assert "it measured other weights" in capsys.readouterr().err
     assert not fair.exists()
     assert main(["save", model, str(fair), "--calibration", SETTING, "--audit", str(audit)]) == 0
     card = (fair / "README.md").read_text()

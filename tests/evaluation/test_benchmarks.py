@@ -359,7 +359,7 @@ def test_missing_files_and_groups(tmp_path) -> None:
         load_benchmark(folder)
     with pytest.raises(ValueError, match="has no option 'tiny'; it has title"):
         load_benchmark(folder, tiny=True)
-    with pytest.raises(ValueError, match="no benchmark 'nothing'"):
+    with pytest.raises(ValueError, match="Unknown benchmark 'nothing'"):
         load_benchmark("nothing")
     with pytest.raises(ValueError, match="limit must be at least 1"):
         load_benchmark(copies.directory(tmp_path / "other"), limit=0)

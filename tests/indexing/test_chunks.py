@@ -155,7 +155,7 @@ def test_chunks_are_part_of_what_an_index_is(index, store, model) -> None:
         ({"chunk_tokens": 15}, "chunk_tokens must be at least 16, not 15"),
         (
             {"chunk_tokens": 300},
-            "chunk_tokens must lie between 16 and 254, which is what the model reads of a text, not 300",
+            "chunk_tokens must be between 16 and 254, the tokens of text that the model reads, not 300",
         ),
         ({"overlap": 8}, "overlap is for chunks"),
         (

@@ -127,7 +127,7 @@ def test_refusals(index, store, model, tmp_path, capsys) -> None:
             index(rows(3), full_text=True, keep_text=False)
     for options, parquet_or in (
         ({}, "has no full-text index"),
-        ({"keep_text": False, "replace": True}, "keeps no texts"),
+        ({"keep_text": False, "replace": True}, "stores no texts"),
     ):
         index(rows(3), **options)
         words = "hybrid search needs LanceDB or PostgreSQL" if store["store"].startswith("parquet") else parquet_or

@@ -68,7 +68,7 @@ def test_a_role_that_may_make_nothing(run, place, administrator) -> None:
 def test_a_refusal_leaves_nothing(run, place, administrator) -> None:
     administrator.execute(f"CREATE TABLE {place['table']} (name text)")
     for replace in (False, True):
-        with pytest.raises(ValueError, match="it is no index"):
+        with pytest.raises(ValueError, match="that is not an index"):
             run(rows(3), replace=replace)
     like = (f"{place['table']}%",)
     assert administrator.execute("SELECT relname FROM pg_class WHERE relname LIKE %s", like).fetchall() == [

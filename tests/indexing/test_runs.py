@@ -115,7 +115,7 @@ def test_the_command_line_indexes_and_searches(model_folder, tmp_path, capsys, m
     assert main(["index", model_folder, str(tmp_path / "nothing"), store]) == 2
     assert "There is no file or folder" in capsys.readouterr().err
     assert main(["search", str(tmp_path / "nowhere"), "w1"]) == 2
-    assert "There is no index" in capsys.readouterr().err
+    assert "No index found" in capsys.readouterr().err
 
 
 def test_a_model_with_a_calibration_of_its_own_uses_it(model_folder, tmp_path) -> None:
@@ -157,7 +157,7 @@ def test_a_table_of_somebody_else_is_not_replaced(model, server) -> None:
     with psycopg.connect(server.get_uri(), autocommit=True) as connection:
         connection.execute("CREATE TABLE users (name text)")
     for replace in (False, True):
-        with pytest.raises(ValueError, match="it is no index"):
+        with pytest.raises(ValueError, match="that is not an index"):
             evenspan.index(model, indexes.rows(3), server.get_uri(), table="users", replace=replace, progress=False)
 
 
@@ -180,7 +180,7 @@ def test_neither_the_source_nor_an_index_in_it_is_harmed(model, tmp_path) -> Non
     folder = tmp_path / "data"
     folder.mkdir()
     source = indexes.write_jsonl(folder / "rows.jsonl", indexes.rows(6))
-    with pytest.raises(ValueError, match="a file of the source"):
+    with pytest.raises(ValueError, match="part of the source"):
         evenspan.index(model, source, tmp_path / "index", rejects=source, progress=False)
     assert source.exists()
     for expected in (6, 0):

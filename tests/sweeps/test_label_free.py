@@ -50,7 +50,7 @@ def test_short_texts_are_left_alone_without_any_work(tmp_path) -> None:
     for texts in (readers.documents(20, sentences=3), ["W1 W2.", "W3."]):  # with stand-ins, and without
         answer = tuned(model, texts)
         assert answer.calibration is None
-        assert answer.answer.startswith("Leave it off: the longest of")
+        assert answer.answer.startswith("Leave it off: all texts are shorter than")
     with pytest.raises(TooShortError, match="stand-in queries need longer texts"):  # long enough to be calibrated
         tuned(model, [" ".join(["W1"] * 100) + "." * 3 for _ in range(5)])
 

@@ -165,18 +165,17 @@ def _length_buckets(
 def _notes(benchmark: Benchmark, grouped: dict[str, list[QueryScore]], more: Mapping[str, float]) -> tuple[str, ...]:
     notes = list(benchmark.notes)
     notes += [
-        f"group {name!r} has {len(members)} queries: too few for its figures to mean much"
+        f"too few queries in group {name!r} for reliable figures: {len(members)}"
         for name, members in grouped.items()
         if len(members) < FEW
     ]
     if benchmark.groups and not any(row.scores["ndcg@10"] for members in grouped.values() for row in members):
-        notes.append("no query finds its document: a PSI of 0 is not fairness here")
+        notes.append("no query finds its document: a PSI of 0 does not mean fairness here")
     alone = [name for name, members in grouped.items() if (members[0].unit or "").startswith(ALONE)]
     if alone:
         notes.append(f"the queries of {', '.join(alone)} have documents in common and are resampled one by one")
     if more.get("psi_p_value", 0.0) > CHANCE:
-        floor = f"{more['psi_floor']:.3f} on average"
-        notes.append(f"a PSI of {more['psi']:.3f} is within what shuffled positions give by chance ({floor})")
+        notes.append(f"PSI {more['psi']:.3f} is not significantly above chance ({more['psi_floor']:.3f})")
     bins = len(benchmark.groups)
     if benchmark.scoring == "posir" and len(grouped) < bins:
         notes.append(f"{bins - len(grouped)} of {bins} position bins are empty and skipped")

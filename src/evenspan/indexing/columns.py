@@ -41,7 +41,7 @@ def parse_metadata(names: Sequence[str]) -> tuple[tuple[str, ...], Columns]:
         if colon and kind in TYPES:
             types[column_name(field)] = kind
         elif colon and kind in ("integer", "string", "number", "text", "boolean"):
-            raise ValueError(f"There is no column type {kind!r} in {entry!r}; there are {', '.join(TYPES)}.")
+            raise ValueError(f"Unknown column type {kind!r} in {entry!r}. Available: {', '.join(TYPES)}.")
         else:
             field = entry
         fields.append(field)
@@ -61,7 +61,7 @@ def widen(columns: Columns, metadata: Mapping[str, Any]) -> None:
             kind = "float" if {columns[name], kind} == {"int", "float"} else "str"
         columns[name] = kind
     if len(columns) > _MOST:
-        raise ValueError(f"The rows have more than {_MOST} fields besides text and id: name the metadata to keep.")
+        raise ValueError(f"The rows have more than {_MOST} fields besides text and id: choose the metadata to keep.")
 
 
 def fit(columns: Columns, document: Document) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def fit(columns: Columns, document: Document) -> dict[str, Any]:
     for field, value in document.metadata.items():
         name = column_name(field)
         if name in values:
-            raise BadRowError(f"two fields share the column {name!r}: name the metadata to keep")
+            raise BadRowError(f"two fields share the column {name!r}: choose the metadata to keep")
         if name not in columns:
             widen(columns, {field: value})
         kind = columns[name]
@@ -93,8 +93,9 @@ def _read(value: Any, kind: str, field: str) -> Any:
             number = int(value) if kind == "int" else float(value)
             if math.isfinite(number) and (kind == "float" or -(2**63) <= number < 2**63):
                 return number
-    advice = "its type can be given with the metadata to keep"
-    raise BadRowError(f"field {field!r} is no {kind}, which its column is ({advice})")
+    raise BadRowError(
+        f"field {field!r} does not fit its column of type {kind} (give its type with the metadata to keep)"
+    )
 
 
 def arrow_type(kind: str) -> Any:
