@@ -45,7 +45,7 @@ SHOWN = {
     "index": "20 documents",
     "search": "  1. ",
     "delete": "documents removed",
-    "verify": "all whole",
+    "verify": "no damage",
     "reproduce": "ours / paper",
 }
 

@@ -170,7 +170,7 @@ def test_chunks_that_cannot_be(options, words, model, tmp_path) -> None:
 
 
 def test_chunks_that_are_too_short_to_be_calibrated_are_named(model, tmp_path) -> None:
-    with pytest.warns(UserWarning, match="Chunks of 24 tokens are shorter than baskets of 128 need"):
+    with pytest.warns(UserWarning, match="Chunks of 24 tokens are too short for baskets of 128"):
         evenspan.index(model, long_rows(2), tmp_path / "index", chunk_tokens=24, progress=False)
 
 

@@ -48,7 +48,7 @@ def test_the_command_line_knows_them_by_name(capsys) -> None:
     assert main(["inspect", "miniature:last"]) == 0
     assert "the last token (causal attention)" in capsys.readouterr().out
     assert main(["inspect", "miniature:first"]) == 2
-    assert "three miniatures, 'cls', 'last' and 'mean'" in capsys.readouterr().err
+    assert "Available: 'cls', 'last', 'mean'" in capsys.readouterr().err
 
 
 def test_another_base_is_refused(tmp_path, monkeypatch) -> None:

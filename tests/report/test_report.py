@@ -315,6 +315,14 @@ def test_foreign_and_damaged_files_are_named_and_skipped(tmp_path) -> None:
     assert reasons["text.json"].startswith("damaged, or of another version")
 
 
+def test_the_answer_of_tuning_is_said_also_on_short_texts(tmp_path) -> None:
+    answer = {"kind": "tuning", "calibration": None, "answer": "Leave it off: all texts are short.", "truncation": None}
+    (tmp_path / "tuning.json").write_text(json.dumps(answer))
+    text = write_report(tmp_path, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Leave it off: all texts are short." in text
+    assert "Made from 1 tuning." in text
+
+
 def test_nothing_found_says_what_makes_such_files(tmp_path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match=r"nothing to report in .*`evenspan audit MODEL.*(?s:.*)config.json"):

@@ -118,7 +118,7 @@ def test_a_loss_that_is_larger_than_a_gain_by_chance_alone_is_none(tuned) -> Non
 def test_other_objectives(objective, better, worse, figure, tuned) -> None:
     found = tuned(objective, worse, better)
     assert (found.calibration, found.aim.figure) == (TWO, figure)
-    assert f"and on the others {figure} +" in str(found)
+    assert f"on the others {figure} +" in str(found)
     assert found.gain.interval[0] > 0
 
 

@@ -70,7 +70,7 @@ def fit(columns: Columns, document: Document) -> dict[str, Any]:
     for field, value in document.metadata.items():
         name = column_name(field)
         if name in values:
-            raise BadRowError(f"two fields share the column {name!r}: choose the metadata to keep")
+            raise BadRowError(f"two fields share the column {name!r}: name the metadata to keep")
         if name not in columns:
             widen(columns, {field: value})
         kind = columns[name]

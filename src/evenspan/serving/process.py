@@ -220,7 +220,7 @@ class EncoderProcess:
         closed = ClosedError(self.died or "The server is shutting down.")
         self._in_loop(lambda: self._settle([(number, closed) for number in self._waiting]))
         if not self._ready.is_set():
-            self._error = self._error or RuntimeError(self.died or "The server was stopped while it began.")
+            self._error = self._error or RuntimeError(self.died or "The server was stopped while starting.")
             self._ready.set()
         elif self.died is not None:
             self.on_death(self.died)
