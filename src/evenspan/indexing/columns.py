@@ -93,9 +93,8 @@ def _read(value: Any, kind: str, field: str) -> Any:
             number = int(value) if kind == "int" else float(value)
             if math.isfinite(number) and (kind == "float" or -(2**63) <= number < 2**63):
                 return number
-    raise BadRowError(
-        f"field {field!r} does not fit its column of type {kind} (give its type with the metadata to keep)"
-    )
+    advice = "its type can be given with the metadata to keep"
+    raise BadRowError(f"field {field!r} is no {kind}, which its column is ({advice})")
 
 
 def arrow_type(kind: str) -> Any:
