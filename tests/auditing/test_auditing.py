@@ -136,7 +136,7 @@ def test_any_sentence_transformer_can_be_audited(cls_model) -> None:
     highest = SentenceTransformer(modules=[cls_model[0], Pooling(32, "max")])
     found = evenspan.audit(highest, TEXTS, progress=False)
     assert found.plain.attention is None
-    assert any("Attention was not looked at" in note and "max" in note for note in found.notes)
+    assert any("Attention was not measured" in note and "max" in note for note in found.notes)
     assert found.plain.representation is not None
     with pytest.raises(ValueError, match="pools by 'max'"):
         evenspan.audit(highest, TEXTS, SETTING, progress=False)
@@ -146,7 +146,7 @@ def test_short_texts_have_no_positions(cls_model) -> None:
     found = evenspan.audit(cls_model, [tiny.text(20, seed) for seed in range(30)], SETTING, progress=False)
     assert found.plain.representation is None
     assert found.slope_change is None
-    assert any("too few" in note for note in found.notes)
+    assert any("Position bias not measured" in note for note in found.notes)
     assert found.plain.attention is not None
 
 
@@ -274,7 +274,7 @@ def test_command_line(cls_model, tmp_path, capsys) -> None:
     (tmp_path / "texts.jsonl").write_text("\n".join(rows))
     command = ["audit", str(tmp_path / "model"), "--texts", str(tmp_path / "texts.jsonl"), "-o", str(tmp_path / "out")]
     assert main(command) == 2
-    assert "the fields are 'id', 'body'" in capsys.readouterr().err
+    assert "Choose one with --field: 'id', 'body'" in capsys.readouterr().err
     assert main([*command, "--field", "body", "--calibration", str(SETTING)]) == 0
     printed = capsys.readouterr()
     assert "2 of 14 rows were left out" in printed.err

@@ -84,9 +84,7 @@ def test_mistakes_of_the_program_are_none_of_the_user(mistake, monkeypatch, caps
 
 def test_debug_shows_the_traceback_of_expected_errors_too(capsys) -> None:
     assert main(["inspect", "./nowhere"]) == 2
-    assert capsys.readouterr().err == (
-        "evenspan: './nowhere' is neither a model folder nor a name on the hub.\n"
-    )
+    assert capsys.readouterr().err == ("evenspan: './nowhere' is neither a model folder nor a name on the hub.\n")
     assert main(["inspect", "./nowhere", "--debug"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("Traceback")

@@ -100,7 +100,7 @@ def _sampled(
         raise TypeError("texts must be a list of documents, not one string.")
     texts = list(texts)
     if names is not None and len(names) != len(texts):
-        raise ValueError(f"names must be as many as texts, {len(texts)}, not {len(names)}.")
+        raise ValueError(f"There are {len(names)} names for {len(texts)} texts.")
     usable = [
         number for number, text in enumerate(texts) if isinstance(text, str) and text.strip() and storable(text) == text
     ]

@@ -30,8 +30,8 @@ class Verification:
     def __str__(self) -> str:
         if not self.problems:
             return f"{self.store}: {counted(self.total, 'document')}, no damage"
-        way_out = "lost documents were dropped: run the command that built the index again"
-        way_out = way_out if self.repaired else "see --repair"
+        dropped = "lost documents were dropped: run the command that built the index again"
+        way_out = dropped if self.repaired else "see --repair"
         return "\n".join(
             [
                 f"{self.store}: {counted(self.total, 'document')}",
