@@ -31,7 +31,7 @@ def test_a_folder_for_every_framework(model, tmp_path, monkeypatch, capsys) -> N
     monkeypatch.chdir(tmp_path)
     assert main(["save", model, "fair", "--calibration", SETTING]) == 0
     assert (
-        f"is saved to fair, calibrated with {SETTING}. Load it with evenspan.load('fair')." in capsys.readouterr().out
+        f"to fair, calibrated with {SETTING}. Load it with evenspan.load('fair')." in capsys.readouterr().out
     )
     plain = SentenceTransformer(model, device="cpu")
     expected = evenspan.calibrate(evenspan.load(model, device="cpu"), Calibration.parse(SETTING)).encode_document(LONG)
@@ -59,7 +59,7 @@ def test_none_saves_the_plain_model(model, tmp_path, capsys) -> None:
     fair, plain = str(tmp_path / "fair"), str(tmp_path / "plain")
     assert main(["save", model, fair]) == 0
     assert main(["save", fair, plain, "--calibration", "none"]) == 0
-    assert f"is saved to {plain}, plain." in capsys.readouterr().out
+    assert f"to {plain}, plain." in capsys.readouterr().out
     vectors = SentenceTransformer(model, device="cpu").encode(LONG)
     np.testing.assert_array_equal(SentenceTransformer(plain, device="cpu").encode(LONG), vectors)
     assert main(["save", fair, plain, "--calibration", "none", "--audit", "audit.json", "--overwrite"]) == 2

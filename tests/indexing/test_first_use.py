@@ -44,7 +44,7 @@ def test_id_comes_before_the_other_name(model, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("entries", "options", "says"),
     [
-        ([{"name": "a", "text": "w1"}], {}, r"no field 'id' in rows: .* 'name', 'text'; .* with --id, .* --id @line"),
+        ([{"name": "a", "text": "w1"}], {}, r"no field 'id' in rows: .* 'name', 'text'. .* with --id, .* --id @line"),
         ([{"_id": "a", "text": "w1"}], {"id_field": "id"}, "no field 'id' in rows: .* with --id"),
         ([{"id": "a", "body": "w1"}], {}, "no field 'text' in rows: the fields are 'id', 'body'. .* with --field"),
         ([{"id": "a", "text": "w1"}], {"field": "body"}, "no field 'body' in rows: .* with --field"),
