@@ -44,7 +44,7 @@ SHOWN = {
     "save": "Saved ",
     "index": "20 documents",
     "search": "  1. ",
-    "delete": "documents removed",
+    "delete": " removed",
     "verify": "no damage",
     "reproduce": "ours / paper",
 }

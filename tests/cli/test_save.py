@@ -30,9 +30,7 @@ def by_class(folder) -> SentenceTransformer:
 def test_a_folder_for_every_framework(model, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["save", model, "fair", "--calibration", SETTING]) == 0
-    assert (
-        f"to fair, calibrated with {SETTING}. Load it with evenspan.load('fair')." in capsys.readouterr().out
-    )
+    assert f"to fair, calibrated with {SETTING}. Load it with evenspan.load('fair')." in capsys.readouterr().out
     plain = SentenceTransformer(model, device="cpu")
     expected = evenspan.calibrate(evenspan.load(model, device="cpu"), Calibration.parse(SETTING)).encode_document(LONG)
     for loaded in (by_class("fair"), evenspan.load("fair", device="cpu")):
