@@ -204,7 +204,7 @@ CASES: list[tuple[object, ...]] = [
     ("EVALUATE --limit 3 --limit 0", 2, "--limit must be a whole number"),
     ("CACHE --clear --older-than some", 2, "--older-than must be a whole number"),
     ("CACHE --cache nowhere", 2, "--cache: there is no folder nowhere"),
-    ("CACHE --cache @/corpus.jsonl", 2, "--cache: there is not a folder"),
+    ("CACHE --cache @/corpus.jsonl", 2, "--cache: there is no folder"),
     ("CACHE --cache nowhere --clear --yes", 2, "--cache: there is no folder nowhere"),
     ("CACHE --calibration soft", 2, "No such option"),
     ("CACHE --yes=1", 2, "does not take a value"),
@@ -421,7 +421,7 @@ CASES: list[tuple[object, ...]] = [
     ],
     # The paper's tables
     ("REPRODUCE --path nowhere", 2, "--path: there is no folder nowhere"),
-    ("REPRODUCE --path @/corpus.jsonl", 2, "--path: there is not a folder"),
+    ("REPRODUCE --path @/corpus.jsonl", 2, "--path: there is no folder"),
     ("REPRODUCE --path @/folder", 2, "is not a copy of NovaSearch/FineWeb-PosQ"),
     ("REPRODUCE --path @/folder --paper-model gpt", 2, "has no model 'gpt'"),
     # Models

@@ -134,7 +134,7 @@ def test_wrong_arguments_say_what_is_right(model, tmp_path) -> None:
         ({"address": "auto"}, "are for the engine 'ray'"),
         ({"batch_tokens": 0}, "batch_tokens must be at least 1, not 0"),
         ({"max_rejects": 2}, "must lie in"),
-        ({"source_format": "xml"}, "there are jsonl, csv, tsv, parquet, text"),
+        ({"source_format": "xml"}, "Available: jsonl, csv, tsv, parquet, text"),
         ({"field": "id"}, "cannot both be read"),
         ({"engine": "ray"}, "pass its folder or its name"),
         ({"table": "x"}, "is for PostgreSQL"),
@@ -163,7 +163,7 @@ def test_a_table_of_somebody_else_is_not_replaced(model, server) -> None:
 
 @pytest.mark.parametrize("address", ["mysql://u:SECRET@host/db", "postgresql://u:SEC%RET@localhost/db"])
 def test_passwords_are_not_shown(address, model) -> None:
-    with pytest.raises(ValueError, match=r"store for mysql|not a PostgreSQL address") as raised:
+    with pytest.raises(ValueError, match=r"Unsupported store mysql|not a PostgreSQL address") as raised:
         evenspan.index(model, indexes.rows(3), address, progress=False)
     assert "SEC" not in str(raised.value)
 

@@ -90,7 +90,7 @@ def test_names_without_a_model(tmp_path) -> None:
     for name in ("nope", "nobody/nope"):
         with pytest.raises(OSError, match=f"Cannot load '{name}': there is no such folder, .* in the local cache"):
             evenspan.load(name)
-    with pytest.raises(FileNotFoundError, match=r"holds no model: it has no modules\.json or config\.json"):
+    with pytest.raises(FileNotFoundError, match=r"contains no model: it has no modules\.json or config\.json"):
         evenspan.load(tmp_path)
 
 
