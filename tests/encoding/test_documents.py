@@ -127,7 +127,7 @@ def test_a_shared_transformer_is_not_calibrated_for_another_pooling(cls_model) -
 def test_a_stream_that_begins_after_its_block_is_an_error(cls_model) -> None:
     with evenspan.calibrated(cls_model, SETTING):
         arrays = evenspan.encode_documents(cls_model, iter(TEXTS), progress=False)
-    with pytest.raises(RuntimeError, match=r"the model had soft.* and it has no calibration now"):
+    with pytest.raises(RuntimeError, match=r"the model had soft.* and it now has no calibration"):
         next(arrays)
     arrays = evenspan.encode_documents(cls_model, iter(TEXTS), progress=False)
     with (

@@ -37,7 +37,7 @@ def test_documents_are_deleted(index, store, model) -> None:
 
 
 def test_nothing_is_deleted_from_where_there_is_nothing(store) -> None:
-    with pytest.raises(FileNotFoundError, match="No index .* Build one with"):
+    with pytest.raises(FileNotFoundError, match=r"No index .* Build one with"):
         delete_documents(store["store"], ["d1"], table=store.get("table"))
 
 
