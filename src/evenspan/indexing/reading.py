@@ -117,7 +117,7 @@ class Rejects:
         if (last or self.rows >= _FEW) and bad > self.max_share * self.rows:
             self.close()
             raise RuntimeError(
-                f"{self}; the limit is {self.max_share:.0%}. See {self.path}. Documents that are already indexed stay. "
+                f"{self}; the limit is {100 * self.max_share:g} %. See {self.path}. Documents that are already indexed stay. "
                 "Fix the rows, or raise --max-rejects."
             )
 
