@@ -45,11 +45,11 @@ SHOWN = {
     "tune": "eave it off",
     "advise": "evenspan index",
     "sweep": "soft,strength=0.05,layers=last,basket_size=128",
-    "save": "is saved to",
+    "save": "Saved ",
     "index": "20 documents",
     "search": "  1. ",
-    "delete": "documents removed",
-    "verify": "all whole",
+    "delete": " removed",
+    "verify": "no damage",
     "reproduce": "ours / paper",
 }
 

@@ -31,14 +31,14 @@ class Calibration:
         strength: λ in [0, 1]; 0 is the untouched model, 1 the full redistribution.
         layers: `"half"` (the last half), `"last"`, `"all"`, an int (the last n), a float in (0, 1) (the last ⌊f·n⌋, at
             least one) or a tuple of layer indices counted from 0. All but the tuple count full-attention layers only.
-        basket_size: tokens in a basket. A passage with fewer content tokens than that is left alone.
+        basket_size: tokens in a basket. Shorter passages are not calibrated.
         self_mass: what the pooling token gets under `"hard"`.
         first_token: last-token-pooled models only: whether the first token of the sequence, the attention sink, keeps
             its own mass (`"keep"`, default of soft and hard), gets an equal share (`"equal"`, default of uniform), or
             a fixed mass.
         partition: `"paper"` cuts a passage every `basket_size` tokens, and what is left over is a basket like the others;
-            `"even"` makes baskets of the same size, of about `basket_size` tokens, and leaves passages of less than one
-            and a half alone: for chunks and for corpora of mixed lengths.
+            `"even"` makes baskets of the same size, of about `basket_size` tokens, and calibrates passages of at least one
+            and a half of them: for chunks and for corpora of mixed lengths.
 
     Example:
         >>> str(Calibration(strength=1, layers=1))
@@ -123,14 +123,14 @@ class Calibration:
         if unknown:
             raise ValueError(
                 f"Unknown calibration settings {sorted(unknown)}: were they written by a newer evenspan? "
-                f"Known are {[field.name for field in fields(cls)]}."
+                f"The settings are {[field.name for field in fields(cls)]}."
             )
         layers = values.get("layers", cls.layers)
         return cls(**{**values, "layers": tuple(layers) if isinstance(layers, list) else layers})
 
     @property
     def fewest_tokens(self) -> int:
-        """How many content tokens a passage must have not to be left alone: a basket, or two of the even ones."""
+        """How many content tokens a passage needs to be calibrated: a basket, or one and a half with even baskets."""
         return self.basket_size if self.partition == "paper" else -(-3 * self.basket_size // 2)
 
     def choose_layers(self, available: Sequence[int], total: int) -> tuple[int, ...]:
@@ -182,12 +182,14 @@ def _canonical_layers(layers: object) -> Layers:
         return layers  # type: ignore[return-value]
     if isinstance(layers, (tuple, list)):
         if not layers:
-            raise ValueError("layers is empty: name at least one layer, or use strength=0 for the plain model.")
+            raise ValueError(
+                "layers must not be empty: give at least one layer, or use strength=0 for the plain model."
+            )
         for index in layers:
             if isinstance(index, bool) or not isinstance(index, numbers.Integral):
                 raise TypeError(f"layers must hold whole numbers, not {index!r}.")
             if index < 0:
-                raise ValueError(f"layers counts from 0, so {index} is no layer; for the last n write layers=n.")
+                raise ValueError(f"layers counts from 0, not {index}; for the last n layers write layers=n.")
         return tuple(sorted({int(index) for index in layers}))
     if isinstance(layers, numbers.Integral):
         count = _positive_int("layers", layers)

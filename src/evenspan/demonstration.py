@@ -1,4 +1,4 @@
-"""The bias and its cure in two minutes: a miniature retriever, a generated benchmark, before and after."""
+"""A miniature retriever on a generated benchmark, before and after calibration."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def demonstrate(
     seed: int = 0,
     progress: bool = True,
 ) -> Demonstration:
-    """Ask a miniature the generated benchmark before and after calibration."""
+    """Evaluate a miniature on the generated benchmark before and after calibration."""
     require_extra("demo", "The demo", "ir_measures", "scipy", "pandas")
     benchmark = load_benchmark("generated", documents=documents, tokens=tokens, seed=seed)  # refuses bad sizes at once
     with ProgressBar("Loading the miniature retriever", 1, unit="model", shown=progress) as bar:

@@ -22,6 +22,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """1 document, 1,234 documents."""
+    return f"{count(number)} {noun}{'s' * (number != 1)}"
+
+
 def share(part: float, whole: float) -> str:
     """A share as a percentage, never rounded to nothing or to all."""
     if not whole or not part:

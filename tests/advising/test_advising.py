@@ -79,7 +79,7 @@ def test_marks_and_choice_follow_from_the_figures() -> None:
     tried = list(layouts(SETTING, 512, 1000))[:4]  # whole documents and chunks of 128 tokens, plain and calibrated
     rows = [row("whole", 0.60, 1), row("whole+", 0.65, 1), row("chunks", 0.80, 8), row("chunks+", 0.805, 8, NOISE)]
     marks = [each.marks for each in marked(rows, tried, Limits())]
-    assert marks == [(), ("best at one vector",), ("best", "smallest within a point of the best"), ()]
+    assert marks == [(), ("best at one vector",), ("best eligible", "smallest within a point of the best"), ()]
     assert choice(rows, Limits()) == 2
     assert choice(rows, Limits(vectors=4)) == 1
     assert choice(rows, Limits(bytes=50)) == 0 or rows[choice(rows, Limits(bytes=50))].vectors == 1
@@ -102,7 +102,7 @@ def test_the_command_line_and_the_report(model, tmp_path, capsys) -> None:
     line = ["advise", str(folder), "--texts", str(corpus), "--calibration", str(SETTING), "--budget", "1", "--no-cache"]
     assert main([*line, "--resamples", "100", "--output", str(tmp_path / "out"), "--quiet"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("Truncated: 6 of 30 documents (20 %) are longer than the 318 tokens that the model reads;")
+    assert shown.startswith("Truncated after 318 tokens of text: 6 of 30 documents (20 %);")
     assert "stand-in queries, not real questions" in shown
     assert "best within 1 vector" in shown
     assert shown.rstrip().splitlines()[-1].startswith("evenspan index ")
@@ -120,12 +120,12 @@ def test_short_texts_need_no_advice(model, tmp_path, capsys) -> None:
     line = ["advise", str(tmp_path / "model"), "--texts", str(tmp_path / "corpus.jsonl"), "--no-cache", "--quiet"]
     assert main([*line, "--output", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr().out
-    assert "Leave it off: the longest of 2 documents has" in shown
+    assert "Leave it off: all texts are shorter than" in shown
     assert shown.rstrip().endswith("--calibration none --id @line")
     short = evenspan.advise(model, readers.documents(20, sentences=3), resamples=100, progress=False)  # with stand-ins
     assert "Leave calibration off" in short.sentence
     assert short.calibration is None
-    assert any(note.startswith("Leave it off: the longest of 20 documents has") for note in short.notes)
+    assert any(note.startswith("Leave it off: all texts are shorter than") for note in short.notes)
     with pytest.raises(ValueError, match="has no positions"):
         evenspan.advise(model, load_benchmark("generated", documents=3).__class__("x", (_unplaced(),)), progress=False)
 

@@ -92,7 +92,7 @@ def test_audit_of_a_model_and_its_file(cls_model, tmp_path) -> None:
     found = evenspan.audit(cls_model, TEXTS, SETTING, progress=False)
     assert found.plain.representation.documents == found.calibrated.representation.documents == 10
     assert found.truncation.cut == 0
-    assert any("2 documents are too short" in note for note in found.notes)
+    assert any("2 documents too short" in note for note in found.notes)
     assert found.slope_change.value == pytest.approx(
         found.calibrated.representation.slope.value - found.plain.representation.slope.value
     )
@@ -105,7 +105,7 @@ def test_audit_of_a_model_and_its_file(cls_model, tmp_path) -> None:
     again = evenspan.audit(cls_model, TEXTS, SETTING, progress=False, batch_size=3)
     assert again.plain.representation.slope.value == pytest.approx(found.plain.representation.slope.value, abs=1e-5)
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(ValueError, match="is no audit"):
+    with pytest.raises(ValueError, match="is not an audit"):
         Audit.read(tmp_path / "other.json")
 
 
@@ -136,7 +136,7 @@ def test_any_sentence_transformer_can_be_audited(cls_model) -> None:
     highest = SentenceTransformer(modules=[cls_model[0], Pooling(32, "max")])
     found = evenspan.audit(highest, TEXTS, progress=False)
     assert found.plain.attention is None
-    assert any("Attention was not looked at" in note and "max" in note for note in found.notes)
+    assert any("Attention was not measured" in note and "max" in note for note in found.notes)
     assert found.plain.representation is not None
     with pytest.raises(ValueError, match="pools by 'max'"):
         evenspan.audit(highest, TEXTS, SETTING, progress=False)
@@ -146,14 +146,14 @@ def test_short_texts_have_no_positions(cls_model) -> None:
     found = evenspan.audit(cls_model, [tiny.text(20, seed) for seed in range(30)], SETTING, progress=False)
     assert found.plain.representation is None
     assert found.slope_change is None
-    assert any("too few" in note for note in found.notes)
+    assert any("Position bias not measured" in note for note in found.notes)
     assert found.plain.attention is not None
 
 
 def test_bad_input_is_refused(cls_model) -> None:
     with pytest.raises(TypeError, match="not one string"):
         evenspan.audit(cls_model, "one text")
-    with pytest.raises(ValueError, match="no text to look at"):
+    with pytest.raises(ValueError, match="at least one document that is not empty"):
         evenspan.audit(cls_model, ["", "  "])
     for option, says in (
         ({"segments": 1}, "segments must be at least 2, not 1"),
@@ -182,7 +182,7 @@ def test_vectors_that_are_not_finite_are_left_out_and_said(cls_model, monkeypatc
     monkeypatch.setattr(SentenceTransformer, "forward", overflowing)
     found = evenspan.audit(cls_model, long, SETTING, progress=False)
     assert found.plain.representation.documents == 11
-    assert any("1 of 12 documents have vectors that are not finite" in note for note in found.notes)
+    assert any("vectors that are not finite: 1 of 12 documents" in note for note in found.notes)
     assert "NaN" not in found.to_json()
 
 
@@ -264,7 +264,7 @@ def test_an_audit_in_which_nothing_changed_says_so(setting, cls_model) -> None:
     assert (found.slope_change.value, found.slope_change.interval) == (0.0, (0.0, 0.0))
     words = str(found)
     assert "Calibration changes nothing here." in words
-    for claim in ("reduces the slope", "less even", "turns the slope", "beyond noise", "the verdict is now"):
+    for claim in ("reduces the slope", "less even", "reverses the slope", "beyond noise", "the verdict is now"):
         assert claim not in words
 
 
@@ -274,7 +274,7 @@ def test_command_line(cls_model, tmp_path, capsys) -> None:
     (tmp_path / "texts.jsonl").write_text("\n".join(rows))
     command = ["audit", str(tmp_path / "model"), "--texts", str(tmp_path / "texts.jsonl"), "-o", str(tmp_path / "out")]
     assert main(command) == 2
-    assert "the fields are 'id', 'body'" in capsys.readouterr().err
+    assert "Choose one with --field: 'id', 'body'" in capsys.readouterr().err
     assert main([*command, "--field", "body", "--calibration", str(SETTING)]) == 0
     printed = capsys.readouterr()
     assert "2 of 14 rows were left out" in printed.err

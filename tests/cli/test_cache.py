@@ -52,7 +52,7 @@ def test_a_damaged_entry_is_an_entry(cache, capsys) -> None:
 def test_clearing_asks_first(cache, capsys, monkeypatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert main(["cache", "--clear"]) == 2
-    assert "say so with --yes" in capsys.readouterr().err
+    assert "Repeat with --yes" in capsys.readouterr().err
     terminal = io.StringIO("n\n")
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stdin", terminal)

@@ -42,7 +42,15 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 def test_inspect(capsys) -> None:
     assert main(["inspect", str(ORACLE / "qwen3")]) == 0
     printed = capsys.readouterr().out
-    for words in ("yes", "Qwen3Model", "sdpa", "last token", "layers 2–3", "512 tokens", "calibration now: none"):
+    for words in (
+        "yes",
+        "Qwen3Model",
+        "sdpa",
+        "last token",
+        "layers 2–3",
+        "tokens of text (512 with",
+        "calibration now",
+    ):
         assert words in printed
 
 

@@ -84,13 +84,11 @@ def test_mistakes_of_the_program_are_none_of_the_user(mistake, monkeypatch, caps
 
 def test_debug_shows_the_traceback_of_expected_errors_too(capsys) -> None:
     assert main(["inspect", "./nowhere"]) == 2
-    assert capsys.readouterr().err == (
-        "evenspan: There is no model folder './nowhere', and it is no name on the hub either.\n"
-    )
+    assert capsys.readouterr().err == ("evenspan: './nowhere' is neither a model folder nor a name on the hub.\n")
     assert main(["inspect", "./nowhere", "--debug"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("Traceback")
-    assert said.endswith("evenspan: There is no model folder './nowhere', and it is no name on the hub either.\n")
+    assert said.endswith("evenspan: './nowhere' is neither a model folder nor a name on the hub.\n")
 
 
 def test_an_interrupted_command(monkeypatch, capsys) -> None:
@@ -144,7 +142,7 @@ def test_two_settings_side_by_side_keep_their_lines(materials, tmp_path, capsys)
     first, *rows, last = capsys.readouterr().err.splitlines()
     assert first.startswith("evenspan: ")
     assert any(row.split()[:2] == ["calibration", str(evenspan.Calibration())] for row in rows)
-    assert last == "Use another store, or --replace to start this one over."
+    assert last == "Use another store, or --replace to rebuild this one."
 
 
 def test_a_run_that_fails_leaves_no_folder(materials, tmp_path, capsys, monkeypatch) -> None:
@@ -173,9 +171,7 @@ def test_a_folder_that_is_not_writable(materials, tmp_path, monkeypatch, capsys)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(os, "access", lambda *_: False)  # whoever runs the tests may be allowed everything
     assert main(["evaluate", str(materials / "model"), "--benchmark", str(materials / "beir")]) == 2
-    said = (
-        f"evenspan: Cannot keep vectors in {tmp_path}/evenspan/vectors: {tmp_path} is not writable. Name another folder"
-    )
+    said = f"evenspan: Cannot keep vectors in {tmp_path}/evenspan/vectors: {tmp_path} is not writable. Choose another folder"
     assert capsys.readouterr().err == f"{said} with --cache, or keep them in memory with --no-cache.\n"
 
 

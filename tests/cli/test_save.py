@@ -30,9 +30,7 @@ def by_class(folder) -> SentenceTransformer:
 def test_a_folder_for_every_framework(model, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["save", model, "fair", "--calibration", SETTING]) == 0
-    assert (
-        f"is saved to fair, calibrated with {SETTING}. Load it with evenspan.load('fair')." in capsys.readouterr().out
-    )
+    assert f"to fair, calibrated with {SETTING}. Load it with evenspan.load('fair')." in capsys.readouterr().out
     plain = SentenceTransformer(model, device="cpu")
     expected = evenspan.calibrate(evenspan.load(model, device="cpu"), Calibration.parse(SETTING)).encode_document(LONG)
     for loaded in (by_class("fair"), evenspan.load("fair", device="cpu")):
@@ -59,7 +57,7 @@ def test_none_saves_the_plain_model(model, tmp_path, capsys) -> None:
     fair, plain = str(tmp_path / "fair"), str(tmp_path / "plain")
     assert main(["save", model, fair]) == 0
     assert main(["save", fair, plain, "--calibration", "none"]) == 0
-    assert f"is saved to {plain}, plain." in capsys.readouterr().out
+    assert f"to {plain}, plain." in capsys.readouterr().out
     vectors = SentenceTransformer(model, device="cpu").encode(LONG)
     np.testing.assert_array_equal(SentenceTransformer(plain, device="cpu").encode(LONG), vectors)
     assert main(["save", fair, plain, "--calibration", "none", "--audit", "audit.json", "--overwrite"]) == 2
@@ -78,10 +76,10 @@ def test_the_figures_of_an_audit_are_in_the_card(model, tmp_path, capsys) -> Non
     capsys.readouterr()
     # Figures of another setting, or of other weights, are not this model's.
     assert main(["save", model, str(fair), "--audit", str(audit)]) == 2
-    assert f"its figures are of '{SETTING}', and the model gets '{Calibration()}'" in capsys.readouterr().err
+    assert f"it measured '{SETTING}', and the model is saved with '{Calibration()}'" in capsys.readouterr().err
     tiny.sentence_transformer("bert-cls", tmp_path / "base").save_pretrained(str(tmp_path / "other"))
     assert main(["save", str(tmp_path / "other"), str(fair), "--calibration", SETTING, "--audit", str(audit)]) == 2
-    assert "not of this model's weights" in capsys.readouterr().err
+    assert "it measured other weights" in capsys.readouterr().err
     assert not fair.exists()
     assert main(["save", model, str(fair), "--calibration", SETTING, "--audit", str(audit)]) == 0
     card = (fair / "README.md").read_text()

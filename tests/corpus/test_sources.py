@@ -52,7 +52,7 @@ def test_every_format(tmp_path) -> None:
         size = Source(path).size()
         assert [row.position for row in Source(path).read()][-1] <= size == path.stat().st_size
     (tmp_path / "a.jsonl").rename(tmp_path / "noname")
-    with pytest.raises(ValueError, match="does not say what it holds"):
+    with pytest.raises(ValueError, match="does not show its format"):
         read(tmp_path / "noname")
     assert read(tmp_path / "noname", format="jsonl") == EXPECTED
 
@@ -107,7 +107,7 @@ def test_folders_globs_and_rows(tmp_path) -> None:
         with pytest.raises(FileNotFoundError, match="There is no file or folder"):
             read(nothing)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="holds no file that can be read"):
+    with pytest.raises(FileNotFoundError, match="contains no readable file"):
         read(tmp_path / "empty")
 
 

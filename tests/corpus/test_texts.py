@@ -54,12 +54,12 @@ def test_reading_other_files(tmp_path) -> None:
     (tmp_path / "packed.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}'))
     assert read_texts(tmp_path / "packed.jsonl.gz").names == ["packed.jsonl.gz:1"]
     (tmp_path / "fields.csv").write_text("body,title\nx,y\n")
-    with pytest.raises(ValueError, match="no field 'text': choose with --field, the fields are 'body', 'title'"):
+    with pytest.raises(ValueError, match=r"no field 'text'\. Choose one with --field: 'body', 'title'"):
         read_texts(tmp_path / "fields.csv")
     assert read_texts(tmp_path / "fields.csv", "body").texts == ["x"]
     with pytest.raises(FileNotFoundError):
         read_texts(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="does not say what it holds"):
+    with pytest.raises(ValueError, match="does not show its format"):
         read_texts(folder / "ignored.pdf")
 
 

@@ -127,7 +127,7 @@ def test_a_shared_transformer_is_not_calibrated_for_another_pooling(cls_model) -
 def test_a_stream_that_begins_after_its_block_is_an_error(cls_model) -> None:
     with evenspan.calibrated(cls_model, SETTING):
         arrays = evenspan.encode_documents(cls_model, iter(TEXTS), progress=False)
-    with pytest.raises(RuntimeError, match=r"the model had soft.* and it has no calibration now"):
+    with pytest.raises(RuntimeError, match=r"the model had soft.* and it now has no calibration"):
         next(arrays)
     arrays = evenspan.encode_documents(cls_model, iter(TEXTS), progress=False)
     with (
@@ -246,9 +246,7 @@ def test_truncation_is_said_aloud(as_list, cls_model) -> None:
         found = evenspan.encode_documents(cls_model, chosen if as_list else iter(chosen), progress=False, **options)
         return found if as_list else list(found)
 
-    words = (
-        r"Truncated: 1 of 3 documents \(33 %\) are longer than the 254 tokens that the model reads; 13 % of the text"
-    )
+    words = r"Truncated after 254 tokens of text: 1 of 3 documents \(33 %\); 13 % of the text"
     with pytest.warns(UserWarning, match=words) as caught:
         encoded(texts)
     assert len(caught) == 1

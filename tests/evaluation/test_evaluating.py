@@ -122,7 +122,7 @@ def test_prompts_reach_queries_and_documents(cls_model, benchmark) -> None:
 
 def test_groups_that_are_too_small_are_reported(cls_model, benchmark) -> None:
     small = evaluate(cls_model, benchmark.limited(3), **QUICK)
-    assert "group 'end' has 3 queries: too few for its figures to mean much" in small.notes
+    assert "too few queries in group 'end' for reliable figures: 3" in small.notes
     assert any("limited to 3 documents" in note for note in small.notes)
     assert not evaluate(cls_model, benchmark, **QUICK).notes
     one = evaluate(cls_model, benchmark.limited(1), **QUICK)
@@ -310,7 +310,7 @@ def test_command_line(cls_model, folder, tmp_path, capsys) -> None:
     assert main(["evaluate", *common, "--baseline", "window-average", "--window", "5000"]) == 2
     assert "window must be between 1 and" in capsys.readouterr().err
     assert main(["evaluate", *common[:1], "--benchmark", "nothing"]) == 2
-    assert "no benchmark 'nothing'" in capsys.readouterr().err
+    assert "Unknown benchmark 'nothing'" in capsys.readouterr().err
     assert main(["evaluate", *common, "--option", "tiny"]) == 2
     assert "NAME=VALUE" in capsys.readouterr().err
 

@@ -155,7 +155,7 @@ def test_chunks_are_part_of_what_an_index_is(index, store, model) -> None:
         ({"chunk_tokens": 15}, "chunk_tokens must be at least 16, not 15"),
         (
             {"chunk_tokens": 300},
-            "chunk_tokens must lie between 16 and 254, which is what the model reads of a text, not 300",
+            "chunk_tokens must be between 16 and 254, the tokens of text that the model reads, not 300",
         ),
         ({"overlap": 8}, "overlap is for chunks"),
         (
@@ -170,7 +170,7 @@ def test_chunks_that_cannot_be(options, words, model, tmp_path) -> None:
 
 
 def test_chunks_that_are_too_short_to_be_calibrated_are_named(model, tmp_path) -> None:
-    with pytest.warns(UserWarning, match="Chunks of 24 tokens are shorter than baskets of 128 need"):
+    with pytest.warns(UserWarning, match="Chunks of 24 tokens are too short for baskets of 128"):
         evenspan.index(model, long_rows(2), tmp_path / "index", chunk_tokens=24, progress=False)
 
 

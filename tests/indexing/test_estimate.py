@@ -67,13 +67,13 @@ def test_the_command_line_estimates(model_folder, tmp_path, capsys, monkeypatch)
     command = ["index", model_folder, "corpus.jsonl", "there", "--device", "cpu", "--dry-run"]
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("1 of 21 documents (4.8 %) are longer than the 256 tokens that the model reads: ")
+    assert lines[0].startswith("Truncated after 254 tokens of text: 1 of 21 documents (4.8 %); ")
     assert lines[1] == "there: 21 documents"
     assert lines[-1] == "Nothing was written: this was a dry run."
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl"]
     assert main([*command, "--json", "--chunk-tokens", "24", "--calibration", "none"]) == 0
     assert json.loads(capsys.readouterr().out)["chunks"] > 21
     assert main([*command, "--engine", "ray"]) == 2
-    assert "A dry run times this machine" in capsys.readouterr().err
+    assert "A dry run measures this machine" in capsys.readouterr().err
     with pytest.raises(RuntimeError, match="could not be used"):
         evenspan.index(model_folder, [{"id": "x", "text": ""}] * 5, "there", dry_run=True, progress=False)

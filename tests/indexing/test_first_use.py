@@ -44,9 +44,9 @@ def test_id_comes_before_the_other_name(model, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("entries", "options", "says"),
     [
-        ([{"name": "a", "text": "w1"}], {}, r"no field 'id' in rows: .* 'name', 'text'; .* with --id, .* --id @line"),
+        ([{"name": "a", "text": "w1"}], {}, r"no field 'id' in rows: .* 'name', 'text'. .* with --id, .* --id @line"),
         ([{"_id": "a", "text": "w1"}], {"id_field": "id"}, "no field 'id' in rows: .* with --id"),
-        ([{"id": "a", "body": "w1"}], {}, "no field 'text' in rows: the fields are 'id', 'body'; .* with --field"),
+        ([{"id": "a", "body": "w1"}], {}, "no field 'text' in rows: the fields are 'id', 'body'. .* with --field"),
         ([{"id": "a", "text": "w1"}], {"field": "body"}, "no field 'body' in rows: .* with --field"),
         ([{"text": "w1"}, {"title": "w2"}], {}, "the fields are 'text', 'title'"),
     ],
@@ -71,13 +71,13 @@ def test_lines_need_no_ids(model, tmp_path) -> None:
 def test_an_empty_file_is_an_error(name, text, model, tmp_path, capsys) -> None:
     (tmp_path / name).write_text(text)
     store = f"parquet:{tmp_path / 'new' / 'index'}"
-    with pytest.raises(ValueError, match=rf"There is no document in .*{name}"):
+    with pytest.raises(ValueError, match=rf"There are no documents in .*{name}"):
         evenspan.index(NO_MODEL, tmp_path / name, store, progress=False)
     assert main(["index", NO_MODEL, str(tmp_path / name), store]) == 2
-    assert "There is no document in" in capsys.readouterr().err
+    assert "There are no documents in" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
     evenspan.index(model, rows(3), store, progress=False)
-    with pytest.raises(ValueError, match="There is no document in"):
+    with pytest.raises(ValueError, match="There are no documents in"):
         evenspan.index(model, tmp_path / name, store, progress=False, replace=True)
     assert len(content(store)) == 3
 
@@ -85,7 +85,7 @@ def test_an_empty_file_is_an_error(name, text, model, tmp_path, capsys) -> None:
 def test_a_source_without_a_usable_row_is_an_error(model, tmp_path) -> None:
     (tmp_path / "bad.jsonl").write_text("no json\n")
     for source in (tmp_path / "bad.jsonl", [{"id": "a", "text": ""}]):
-        with pytest.raises(ValueError, match=r"There is no document in .*: 1 of 1 rows could not be used"):
+        with pytest.raises(ValueError, match=r"There are no documents in .*: 1 of 1 rows could not be used"):
             evenspan.index(model, source, tmp_path / "index", max_rejects=1.0, progress=False)
         assert (tmp_path / "index" / "_rejects.jsonl").exists(), "it says why"
     assert evenspan.index(model, rows(3), tmp_path / "index", progress=False).added == 3

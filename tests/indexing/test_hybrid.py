@@ -120,14 +120,14 @@ def test_words_follow_their_documents(kind, model, tmp_path, request) -> None:
 
 def test_refusals(index, store, model, tmp_path, capsys) -> None:
     if store["store"].startswith("parquet"):
-        with pytest.raises(ValueError, match="is of Parquet files, which have no full-text index"):
+        with pytest.raises(ValueError, match="is a Parquet index, which has no full-text search"):
             index(rows(3), full_text=True)
     else:
-        with pytest.raises(ValueError, match="needs an index that keeps them"):
+        with pytest.raises(ValueError, match="needs an index that stores texts"):
             index(rows(3), full_text=True, keep_text=False)
     for options, parquet_or in (
         ({}, "has no full-text index"),
-        ({"keep_text": False, "replace": True}, "keeps no texts"),
+        ({"keep_text": False, "replace": True}, "stores no texts"),
     ):
         index(rows(3), **options)
         words = "hybrid search needs LanceDB or PostgreSQL" if store["store"].startswith("parquet") else parquet_or

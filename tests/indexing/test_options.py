@@ -116,11 +116,11 @@ def test_options_are_read_as_they_are_written(text) -> None:
         ("lance", "", "Cannot read ''"),
         ("lance", "auto,vectors=int4", "vectors must be float32 or float16, not 'int4'"),
         ("lance", "hnsw,m=50,ef_construction=60", "ef_construction must be at least twice m, 100, not 60"),
-        ("lance", "ivf-flat,m=8", "m is no option of the index 'ivf-flat'"),
-        ("parquet", "hnsw", "has no index 'hnsw'; there are none"),
-        ("parquet", "auto,lists=3", "lists is no option of the index 'none'"),
-        ("postgresql", "ivf-pq", "PostgreSQL has no index 'ivf-pq'; there are hnsw, ivf-flat, none"),
-        ("postgresql", "hnsw,lists=3", "lists is no option of the index 'hnsw' of PostgreSQL"),
+        ("lance", "ivf-flat,m=8", "m is not an option of the index 'ivf-flat'"),
+        ("parquet", "hnsw", "has no index type 'hnsw'. Available: none"),
+        ("parquet", "auto,lists=3", "lists is not an option of the index 'none'"),
+        ("postgresql", "ivf-pq", "PostgreSQL has no index type 'ivf-pq'. Available: hnsw, ivf-flat, none"),
+        ("postgresql", "hnsw,lists=3", "lists is not an option of the index 'hnsw' of PostgreSQL"),
     ],
 )
 def test_options_that_cannot_be(kind, options, words, model, tmp_path) -> None:

@@ -148,7 +148,7 @@ def test_folders_and_names(cls_model, tmp_path) -> None:
 def test_what_cannot_be_is_refused_at_once(cls_model, tmp_path) -> None:
     with pytest.raises(ValueError, match="'organisation/model', not 'mine'"):
         CalibratedEncoder(cls_model, name="mine")
-    with pytest.raises(TypeError, match="device: options of loading"):
+    with pytest.raises(TypeError, match="device: options for loading"):
         CalibratedEncoder(cls_model, device="cpu")
     with pytest.raises(ValueError, match="not 'gently'"):
         CalibratedEncoder(cls_model, "gently")

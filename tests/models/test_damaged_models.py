@@ -51,7 +51,7 @@ CALIBRATION_DAMAGE = [
     ("[]", "should hold an object"),
     ("{}", "has no 'default_task'"),
     ('{"default_task": "query", "calibration": {}}', "default_task is 'query'"),
-    ('{"default_task": null, "calibration": 3}', "no calibration that can be read"),
+    ('{"default_task": null, "calibration": 3}', "contains no readable calibration"),
     ('{"default_task": null, "calibration": {"strength": 2}}', r"strength must lie in \[0, 1\]"),
 ]
 
@@ -85,12 +85,12 @@ def test_errors_name_the_folder_and_no_temporary_one(saved, tmp_path) -> None:
 
 def test_names_without_a_model(tmp_path) -> None:
     for name in ("./nope", "a/b/c", "no such model", "", str(tmp_path / "nope")):
-        with pytest.raises(FileNotFoundError, match=f"no model folder '{name}'"):
+        with pytest.raises(FileNotFoundError, match=f"'{name}' is neither a model folder"):
             evenspan.load(name)
     for name in ("nope", "nobody/nope"):
         with pytest.raises(OSError, match=f"Cannot load '{name}': there is no such folder, .* in the local cache"):
             evenspan.load(name)
-    with pytest.raises(FileNotFoundError, match=r"holds no model: it has no modules\.json or config\.json"):
+    with pytest.raises(FileNotFoundError, match=r"contains no model: it has no modules\.json or config\.json"):
         evenspan.load(tmp_path)
 
 

@@ -111,7 +111,7 @@ def test_other_kinds_of_encoders_are_not_converted(cls_model, tmp_path) -> None:
 
 
 def test_folders_that_are_not_there() -> None:
-    with pytest.raises(FileNotFoundError, match=r"no model folder '\./nowhere'"):
+    with pytest.raises(FileNotFoundError, match=r"'\./nowhere' is neither a model folder"):
         evenspan.load("./nowhere")
     with pytest.raises(OSError, match="no such model on the hub or in the local cache"):
         evenspan.load("nobody/no-such-model")

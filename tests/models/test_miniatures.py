@@ -48,7 +48,7 @@ def test_the_command_line_knows_them_by_name(capsys) -> None:
     assert main(["inspect", "miniature:last"]) == 0
     assert "the last token (causal attention)" in capsys.readouterr().out
     assert main(["inspect", "miniature:first"]) == 2
-    assert "three miniatures, 'cls', 'last' and 'mean'" in capsys.readouterr().err
+    assert "Available: 'cls', 'last', 'mean'" in capsys.readouterr().err
 
 
 def test_another_base_is_refused(tmp_path, monkeypatch) -> None:
@@ -57,7 +57,7 @@ def test_another_base_is_refused(tmp_path, monkeypatch) -> None:
         evenspan.miniature("cls", base=tmp_path)
     with pytest.raises(FileNotFoundError, match=r"has no model\.safetensors"):
         evenspan.miniature("cls", base=tmp_path.parent)
-    with pytest.raises(FileNotFoundError, match="no folder '/no/such/folder'"):
+    with pytest.raises(FileNotFoundError, match="'/no/such/folder' is neither a folder"):
         evenspan.miniature("cls", base="/no/such/folder")
     monkeypatch.setattr(miniatures, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'evenspan\[demo\]'"):

@@ -89,7 +89,7 @@ def test_static_embeddings() -> None:
         (
             "MistralConfig",
             {"sliding_window": 16, "num_key_value_heads": 2, "head_dim": 8},
-            "max_seq_length to no more than the window",
+            "max_seq_length to at most the window",
         ),
     ],
 )
@@ -274,7 +274,7 @@ def test_vision_models_are_not_calibrated_in_their_vision_tower() -> None:
 def test_a_window_that_no_text_is_longer_than_is_no_window(tmp_path) -> None:
     options = {"sliding_window": 64, "num_key_value_heads": 2, "head_dim": 8}
     model = tiny.sentence_transformer(tiny.row("mistral", "MistralConfig", "lasttoken", **options), tmp_path)
-    refused(model, "max_seq_length to no more than the window")
+    refused(model, "max_seq_length to at most the window")
     model.max_seq_length = 64
     evenspan.calibrate(model, SHORT)
     assert abs(model.encode_document(TEXTS) - model.encode_query(TEXTS)).max() > 1e-3

@@ -165,14 +165,14 @@ def leads(tmp_path: Path, *audits: Audit, results=()) -> list[str]:
         (
             "primacy",
             "strong",
-            "Strong primacy bias: the model does not read evenly. In the part that is read, text at the beginnin",
+            "Strong primacy bias: positions do not count equally. In the part that is read, text at the beginnin",
         ),
         (
             "recency",
             "mild",
-            "Mild recency bias: the model does not read evenly. In the part that is read, text at the end of a",
+            "Mild recency bias: positions do not count equally. In the part that is read, text at the end of a",
         ),
-        ("both ends", "mild", "Mild bias towards both ends: the model does not read evenly."),
+        ("both ends", "mild", "Mild bias towards both ends: positions do not count equally."),
         ("none found", None, "No position bias was found."),
     ],
 )
@@ -180,7 +180,7 @@ def test_what_is_never_read_is_said_first_then_the_verdict(tmp_path, bias, degre
     audit = an_audit(plain=View(None, representation(bias=bias, degree=degree)))
     first, second, *_ = leads(tmp_path, audit)
     assert first.startswith(
-        "30 % of the text is never read. The model stops after 510 tokens: 40 of 100 documents (40 %)"
+        "30 % of the text is never read. The model stops after 510 tokens of text. Past the cut: 24,000 of 80,000 tokens"
     )
     assert second.startswith(words)
     assert "slope −0.200" in second
@@ -189,10 +189,7 @@ def test_what_is_never_read_is_said_first_then_the_verdict(tmp_path, bias, degre
 def test_nothing_cut(tmp_path) -> None:
     whole = Truncation(100, 0, 8_000, 0, 510, 400)
     first = leads(tmp_path, an_audit(truncation=whole))[0]
-    assert (
-        first
-        == "Nothing is cut off. All 100 documents fit into the 510 tokens that the model reads. The longest has 400."
-    )
+    assert first == "Nothing is cut off. The model reads 510 tokens of text; the longest document has 400."
 
 
 @pytest.mark.parametrize(
@@ -200,7 +197,7 @@ def test_nothing_cut(tmp_path) -> None:
     [
         ((0.75, 0.65), (0.05, 0.15), "Calibration reduces the slope by 50 %."),
         ((0.75, 0.65), (-0.05, 0.15), "Calibration changes nothing beyond noise."),
-        ((0.6, 0.7), (0.2, 0.4), "Calibration turns the slope around"),
+        ((0.6, 0.7), (0.2, 0.4), "Calibration reverses the slope"),
         ((0.9, 0.6), (-0.2, -0.05), "Calibration makes the representation less even."),
     ],
 )
@@ -219,9 +216,9 @@ def test_what_calibration_changes(tmp_path, values, change, words) -> None:
             0.0,
             SOFT,
             100,
-            "No document has more than 100 tokens that are read, and one that is shorter than a basket of 128",
+            "The model reads at most 100 tokens of each document, and documents shorter than a basket of 128",
         ),
-        (0.0, "soft,strength=0.0", 400, "At strength 0 a model is left as it is."),
+        (0.0, "soft,strength=0.0", 400, "Strength 0 is the plain model."),
     ],
 )
 def test_an_audit_in_which_nothing_changed_claims_no_change(tmp_path, change, calibration, longest, words) -> None:
@@ -259,7 +256,7 @@ def test_gains_and_costs_by_position(tmp_path) -> None:
     assert said[4].startswith("Calibration helps overall.")
     assert "(the calibration that was audited)" in said[4]
     assert "Gains: middle +2.5 and end +10.0." in said[4]
-    assert said[5].startswith("It has a cost.")
+    assert said[5].startswith("Some positions lose.")
     assert "beginning −10.0 points of nDCG@10" in said[5]
 
 
@@ -313,14 +310,22 @@ def test_foreign_and_damaged_files_are_named_and_skipped(tmp_path) -> None:
     material = read_sources([tmp_path])
     reasons = {path.name: reason for path, reason in material.skipped}
     assert set(reasons) == {*contents, "bytes.json", "text.json"}
-    assert reasons["config.json"] == "neither an audit nor the result of an evaluation"
-    assert reasons["broken.json"].startswith("no JSON")
+    assert reasons["config.json"] == "not written by audit, evaluate, sweep, tune or advise"
+    assert reasons["broken.json"].startswith("not valid JSON")
     assert reasons["text.json"].startswith("damaged, or of another version")
+
+
+def test_the_answer_of_tuning_is_said_also_on_short_texts(tmp_path) -> None:
+    answer = {"kind": "tuning", "calibration": None, "answer": "Leave it off: all texts are short.", "truncation": None}
+    (tmp_path / "tuning.json").write_text(json.dumps(answer))
+    text = write_report(tmp_path, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Leave it off: all texts are short." in text
+    assert "Made from 1 tuning." in text
 
 
 def test_nothing_found_says_what_makes_such_files(tmp_path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"no audit and no evaluation in .*`evenspan audit MODEL.*(?s:.*)config.json"):
+    with pytest.raises(ValueError, match=r"nothing to report in .*`evenspan audit MODEL.*(?s:.*)config.json"):
         read_sources([tmp_path])
     with pytest.raises(FileNotFoundError, match="nowhere"):
         read_sources([tmp_path / "nowhere"])
@@ -349,7 +354,7 @@ def test_a_report_that_fails_leaves_nothing_behind(tmp_path) -> None:
         ("folder", "is a folder"),
         ("file/report.html", "is a file"),
         ("taken.html", "is a file"),
-        ("audit.json", "no page"),
+        ("audit.json", "is not an HTML page"),
     ],
 )
 def test_where_no_report_can_be_written_is_said_before_anything_is_read(tmp_path, output, error) -> None:
@@ -369,7 +374,7 @@ def test_command_line(tmp_path, capsys) -> None:
     (tmp_path / "in" / "other.json").write_text("{}")
     assert main(["report", str(tmp_path / "in"), "-o", str(tmp_path / "out.html")]) == 0
     printed = capsys.readouterr()
-    assert "other.json: neither an audit" in printed.err
+    assert "other.json: not written by audit" in printed.err
     assert "out_figures" in printed.out
     assert (tmp_path / "out_figures" / "m1-audit1-representation.png").exists()
 
@@ -377,7 +382,7 @@ def test_command_line(tmp_path, capsys) -> None:
 def test_nothing_but_a_page_is_written_over_and_old_figures_go(tmp_path) -> None:
     source = tmp_path / "audit.json"
     an_audit().write(source)
-    with pytest.raises(ValueError, match="no page"):
+    with pytest.raises(ValueError, match="is not an HTML page"):
         write_report(source, source)
     (tmp_path / "report_figures").mkdir()
     for name in ("m9-audit9-representation.svg", "mine.svg"):

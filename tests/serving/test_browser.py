@@ -55,7 +55,7 @@ def test_the_slider_changes_the_picture(browser, server, tmp_path, width, scheme
     browser.open(server.url + "/", WIDTHS[width], scheme)
     browser.until("document.getElementById('model').textContent.includes('miniature:cls')")
     finished(browser, "document.getElementById('example').click()")
-    assert "Nearest is part 6." in browser.value("document.getElementById('near').textContent")
+    assert "Most similar: part 6." in browser.value("document.getElementById('near').textContent")
     pictures = []
     for strength in ("0", "0.5", "1"):
         browser.value("document.getElementById('status').textContent = ''")

@@ -252,7 +252,7 @@ def test_vectors_are_right_with_several_batches_under_way(desk, model, monkeypat
         ("0.0.0.0", False, "secret", (True, True)),
         ("0.0.0.0", True, "", (False, True)),
         ("0.0.0.0", False, "", "set EVENSPAN_API_KEY"),
-        ("127.0.0.1", True, "secret", "exclude each other"),
+        ("127.0.0.1", True, "secret", "cannot be combined"),
         ("127.0.0.1", False, " secret\n", "must be printable"),
         ("127.0.0.1", False, "sécret", "must be printable"),
     ],

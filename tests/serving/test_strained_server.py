@@ -87,7 +87,7 @@ def test_a_full_queue_answers_429(server) -> None:
     assert json.loads(refused[1])["error"]["type"] == "rate_limit_error"
     assert int(refused[2]["retry-after"]) >= 1
     status, answer = server.ask("/v1/embeddings", documents(200))
-    assert (status, "find room" in answer["error"]["message"]) == (413, True)
+    assert (status, "the limit is" in answer["error"]["message"]) == (413, True)
 
 
 def test_what_is_running_is_finished(server) -> None:

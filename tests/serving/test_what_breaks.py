@@ -72,7 +72,7 @@ def test_an_encoder_that_hangs_is_seen_and_can_be_ended(folder, monkeypatch) -> 
     ("error", "message", "logged"),
     [
         (BrokenError("MemoryError"), "The model failed with MemoryError", ""),  # the other process has logged it
-        (LookupError("w1 w2"), "Something broke in the server", "A request failed: LookupError"),
+        (LookupError("w1 w2"), "Internal server error", "A request failed: LookupError"),
     ],
 )
 def test_errors_that_nobody_expected_have_the_form_of_others(

@@ -11,6 +11,7 @@ import evenspan
 from evenspan import Calibration
 from evenspan.cli import main
 from evenspan.evaluation.benchmarks.texts import TooShortError
+from evenspan.report import write_report
 
 SETTINGS = [
     Calibration(strength=strength, layers="last", basket_size=size) for strength in (0.5, 1.0) for size in (32, 64)
@@ -50,7 +51,7 @@ def test_short_texts_are_left_alone_without_any_work(tmp_path) -> None:
     for texts in (readers.documents(20, sentences=3), ["W1 W2.", "W3."]):  # with stand-ins, and without
         answer = tuned(model, texts)
         assert answer.calibration is None
-        assert answer.answer.startswith("Leave it off: the longest of")
+        assert answer.answer.startswith("Leave it off: all texts are shorter than")
     with pytest.raises(TooShortError, match="stand-in queries need longer texts"):  # long enough to be calibrated
         tuned(model, [" ".join(["W1"] * 100) + "." * 3 for _ in range(5)])
 
@@ -71,6 +72,9 @@ def test_an_answer_is_saved_and_every_command_takes_it(tmp_path, monkeypatch, ca
     saved = tmp_path / "out" / "tuning.json"
     found = json.loads(saved.read_text())["calibration"]
     assert f"Use {found}: the best of 4 settings" in capsys.readouterr().out
+    assert f"Use {found}: the best of 4 settings" in write_report(tmp_path / "out", tmp_path / "report.html").read_text(
+        "utf-8"
+    )
     assert main(["inspect", folder, "--calibration", str(saved), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["calibration"] == found
     saved.write_text(json.dumps({"kind": "tuning", "calibration": None}))

@@ -123,7 +123,7 @@ def test_models_the_paper_does_not_have(cls_model, tmp_path) -> None:
     assert "paper:" not in " ".join(table.claims)
     with pytest.raises(ValueError, match=r"it has gte-multilingual-base, bge-m3-dense, Qwen3-Embedding-0\.6B"):
         reproduce("fineweb-posq", cls_model, paper_model="bert")
-    with pytest.raises(ValueError, match="no table 'squad'"):
+    with pytest.raises(ValueError, match="Unknown table 'squad'"):
         reproduce("squad", cls_model)
 
 

@@ -148,7 +148,7 @@ def test_grids(tmp_path) -> None:
     assert sweeps.read_grid(file) == [Calibration(strength=0.3), Calibration("hard")]
     file.write_text(json.dumps(["soft", Calibration("uniform").to_dict()]), encoding="utf-8")
     assert sweeps.read_grid(file) == [Calibration(), Calibration("uniform")]
-    with pytest.raises(ValueError, match="'paper', 'ablation', 'even', or name a file"):
+    with pytest.raises(ValueError, match="'paper', 'ablation', 'even', or a file"):
         sweeps.read_grid("papre")
     with pytest.raises(TypeError, match="must hold Calibrations"):
         sweeps.encode(None, [], ["soft"])
@@ -306,7 +306,7 @@ def test_tune_recommends_what_helps_and_leaves_off_what_does_not(miniature) -> N
 
 def test_tune_needs_enough_queries(miniature) -> None:
     small = load_benchmark("generated", documents=4, tokens=512)
-    with pytest.raises(ValueError, match="nothing can be told from fewer than 10"):
+    with pytest.raises(ValueError, match="at least 10 are needed"):
         sweeps.tune(miniature, small, GRID, progress=False)
     with pytest.raises(ValueError, match="between 0 and 1"):
         sweeps.tune(miniature, small, GRID, development=1.5)
@@ -338,7 +338,7 @@ def test_command_line(tmp_path, capsys) -> None:
     else:
         assert not saved.exists()
     assert main(["sweep", "miniature:cls", *common, "--grid", "nowhere"]) == 2
-    assert "no grid called 'nowhere'" in capsys.readouterr().err
+    assert "Unknown grid 'nowhere'" in capsys.readouterr().err
 
 
 def test_results_can_be_taken_apart(miniature, benchmark) -> None:

@@ -23,15 +23,15 @@ class AdviceRow:
     """One way to put documents into an index, and what it gives and costs; scores are between 0 and 1.
 
     Attributes:
-        name: what people call it.
+        name: for people.
         method: its name in `evaluate`.
         positions: nDCG@10 by position.
         vectors: of a document, on average.
-        bytes: of a document in the index, vectors in float32.
-        cost: time to encode documents, as a multiple of that of whole documents without calibration, measured on a few.
+        bytes: of a document in the index, with float32 vectors.
+        cost: encoding time, as a multiple of that of whole documents without calibration, measured on a few.
         unread: the share of the text that is cut off at the model's limit.
         calibrated: whether documents or chunks are.
-        marks: what it is the best at.
+        marks: what it is the best at, among rows that no remark rules out.
         remark: what keeps it from being chosen.
     """
 
@@ -62,16 +62,16 @@ class Advice:
 
     Attributes:
         model: its name.
-        benchmark: the queries and documents that it rests on.
+        benchmark: the queries and documents it is based on.
         truncation: what the model never reads of whole documents.
-        rows: what was compared; empty where texts are too short for anything to compare.
+        rows: what was compared; empty if the texts are too short.
         sentence: the answer.
         calibration: the setting of the choice; None: leave it off.
         command: builds the index that was chosen.
-        budget: most vectors for a document, as it was asked for.
-        bytes: most bytes for a document, likewise.
+        budget: maximum average number of vectors per document, as asked for.
+        bytes: maximum average bytes per document, likewise.
         notes: what to know before trusting a figure.
-        setting: everything needed to repeat it.
+        setting: everything needed to reproduce it.
         results: what `evaluate` gives for each row.
     """
 

@@ -48,22 +48,22 @@ def advise(
     index_options: dict[str, str] | None = None,
     progress: bool = True,
 ) -> Advice:
-    """What to set, whether to chunk, and what it costs: a table, the answer, and the command that builds the index.
+    """Whether to calibrate, whether to chunk, and what it costs: a table, the answer, and the command that builds the index.
 
     Args:
         model: the model; it is left as it was.
         benchmark: texts, sentences of which stand in for questions, or a benchmark with positions.
         calibration: of whole documents; by default the best of four strengths, as `tune` finds it. Chunks are calibrated
             by the same with even baskets of 64.
-        budget: most vectors for a document.
-        bytes: most bytes for a document in the index, vectors in float32.
+        budget: maximum average number of vectors per document.
+        bytes: maximum average bytes per document in the index, with float32 vectors.
         query_prompt: as in `evaluate`, and so are the next four.
         document_prompt: likewise.
         batch_size: likewise.
         cache: likewise.
         seed: likewise.
         resamples: at least 100, to tell a gain from noise.
-        source: what the documents are called in the command.
+        source: the source to name in the command.
         index_options: more options of the command.
         progress: whether to show bars.
 
@@ -115,9 +115,7 @@ def _measured(
 ) -> _Measured:
     """Tune, evaluate all layouts, and find out what they cost."""
     if not benchmark.groups:
-        raise ValueError(
-            f"{benchmark.name} has no positions: advice needs texts, or a benchmark whose queries have them."
-        )
+        raise ValueError(f"{benchmark.name} has no positions: advice needs texts, or a benchmark with positions.")
     prompt, notes = options["document_prompt"], list[str]()
     cut = truncation(model, documents_of(benchmark), prompt)
     setting, tuned = _setting(model, benchmark, calibration, resamples, progress, notes, options)
@@ -169,7 +167,7 @@ def short_texts(
     answer = left_off(model, error, strengths(), prompt)
     name = ModelIdentity.of(model).to_setting()["model"] or "MODEL"
     (whole, *_) = layouts(None, 1, 1)
-    sentence = f"{answer.answer} A vector for each is enough."
+    sentence = f"{answer.answer} One vector per text is enough."
     command = whole.command(name, source, more)
     return Advice(name, "texts", answer.truncation, (), sentence, None, command, **asked)
 
@@ -186,7 +184,7 @@ def _setting(
     """The setting of whole documents, if there is one, and what tuning said of it, if it was asked."""
     try:
         if calibration is not None and calibration.strength == 0:
-            notes.append("nothing is calibrated: the setting that was given leaves it off")
+            notes.append("nothing is calibrated: the given setting turns it off")
             return None, None
         if calibration is not None:
             Calibrated(calibration).check(model)

@@ -15,11 +15,11 @@ from evenspan.sweeps.objectives import Aim
 
 CLOSE = 0.01  # of HM: as good, for an index that is smaller
 NOISE = "not better than plain beyond noise"
-FLATTERED = "flattered: the stand-ins are words of the documents"
+FLATTERED = "overestimated: the stand-ins are words of the documents"
 
 
 def against(plain: EvaluationResult, calibrated: EvaluationResult) -> str | None:
-    """What speaks against a calibration, as `tune` has it: it is not better beyond noise, or costs more than it may."""
+    """What speaks against a calibration, as `tune` has it: it is not better beyond noise, or its losses are not acceptable."""
     comparison = compare([plain, calibrated])
     aim = Aim("balanced", calibrated.psi is not None)
     gain = aim.gain(plain, calibrated, comparison)
@@ -53,7 +53,7 @@ class Limits:
 
 
 def marked(rows: Sequence[AdviceRow], layouts: Sequence[Layout], limits: Limits) -> list[AdviceRow]:
-    """The rows with what each of them is the best at; those with a remark are the best at nothing."""
+    """The rows with what each of them is the best at; those with a remark that rules them out have no marks."""
     usable = [place for place, row in enumerate(rows) if row.remark in (None, layouts[place].cannot_build)]
     best = max(usable, key=lambda place: rows[place].harmonic_mean)
     marks: dict[str, int] = {}
@@ -63,7 +63,7 @@ def marked(rows: Sequence[AdviceRow], layouts: Sequence[Layout], limits: Limits)
     if limits and within:
         marks[f"best within {limits}"] = max(within, key=lambda place: rows[place].harmonic_mean)
     elif not limits:
-        marks["best"] = best
+        marks["best eligible"] = best  # rows with a remark may be higher
     close = [place for place in usable if rows[place].harmonic_mean >= rows[best].harmonic_mean - CLOSE]
     marks["smallest within a point of the best"] = _smallest(rows, close)
     return [

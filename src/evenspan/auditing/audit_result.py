@@ -35,7 +35,7 @@ class Audit(AuditFigures):
         """An audit from a file that `write` made."""
         values = json.loads(Path(path).read_text(encoding="utf-8"))
         if not isinstance(values, dict) or values.get("kind") != KIND:
-            raise ValueError(f"{path} is no audit: `evenspan audit` writes one.")
+            raise ValueError(f"{path} is not an audit written by `evenspan audit`.")
         return cls.from_dict(values)
 
     @classmethod

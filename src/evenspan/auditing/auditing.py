@@ -18,6 +18,7 @@ from evenspan.calibration import Calibration
 from evenspan.corpus.texts import storable
 from evenspan.encoding import Encoder
 from evenspan.errors import UnsupportedModelError
+from evenspan.formatting import counted
 from evenspan.identity import ModelIdentity
 from evenspan.identity import versions as package_versions
 from evenspan.models.calibrating import calibration_of
@@ -104,9 +105,9 @@ def _sampled(
         number for number, text in enumerate(texts) if isinstance(text, str) and text.strip() and storable(text) == text
     ]
     if left_out := len(texts) - len(usable):
-        notes.append(f"{left_out} of {len(texts)} texts are empty, no text, or not UTF-8, and were left out.")
+        notes.append(f"{left_out} of {len(texts)} texts were left out: empty, not a string, or not UTF-8.")
     if not usable:
-        raise ValueError("There is no text to look at: texts must hold at least one document.")
+        raise ValueError("texts must contain at least one document that is not empty.")
     if sample is not None and sample < len(usable):
         drawn = np.random.default_rng(seed).choice(len(usable), size=sample, replace=False)
         notes.append(f"A sample of {sample} of {len(usable)} documents.")
@@ -132,12 +133,12 @@ def _with_segments(documents: Sequence[MeasuredDocument], segments: int, notes: 
     cut = [number for number, document in enumerate(documents) if document.segments]
     if len(cut) < _FEWEST:
         notes.append(
-            f"Only {len(cut)} of {len(documents)} documents are long enough to be cut into {segments} segments: too few to say "
-            "how positions are reflected. Short texts have hardly any positions to compare."
+            f"Position bias not measured: {len(cut)} of {len(documents)} documents have enough text for {segments} segments, "
+            f"at least {_FEWEST} are needed."
         )
         return []
     if short := len(documents) - len(cut):
-        notes.append(f"{short} documents are too short for segments, and not in the representation.")
+        notes.append(f"{counted(short, 'document')} too short for segments, not in the representation.")
     return cut
 
 
@@ -164,13 +165,13 @@ def _views(
     documents = int(finite.sum())
     if documents < len(finite):
         notes.append(
-            f"{len(finite) - documents} of {len(finite)} documents have vectors that are not finite, and are not in the "
-            "representation: try another dtype."
+            f"Left out of the representation for vectors that are not finite: {len(finite) - documents} of {len(finite)} "
+            "documents. Try another dtype."
         )
     if documents < _FEWEST:
         return [View(attention, None) for attention, _ in looks], None
     if documents < _FEW:
-        notes.append(f"Only {documents} documents are in the representation, so its intervals are wide and rough.")
+        notes.append(f"The representation rests on only {documents} documents: its intervals are wide.")
     estimated = [effects(similarities[finite], order[finite], alike[finite], seed) for _, similarities in looks]
     views = [View(look[0], representation(of_look)) for look, of_look in zip(looks, estimated, strict=True)]
     slopes = [of_look.slope for of_look in estimated]

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evenspan.auditing.schema import Attention, AuditFigures, Representation, Truncation
-from evenspan.formatting import calibration_named, count, interval, method_name, share, signed
+from evenspan.formatting import calibration_named, count, counted, interval, method_name, share, signed
 from evenspan.models.reading import UNLIMITED
 
 Tone = Literal["good", "bad", "neutral"]
 Effect = Literal["unchanged", "within noise", "less even", "turned around", "more even"]
 _MEANING = {
-    "primacy": "text at the beginning of a document counts for more than the same text further back",
-    "recency": "text at the end of a document counts for more than the same text further up",
+    "primacy": "text at the beginning of a document counts for more than the same text near the end",
+    "recency": "text at the end of a document counts for more than the same text near the beginning",
     "middle": "text in the middle of a document counts for more than the same text at either end",
     "both ends": "text at the beginning or the end of a document counts for more than the same text in between",
 }
@@ -57,16 +57,15 @@ def calibration_effect(audit: AuditFigures) -> Effect | None:
 
 def _truncation(cut: Truncation) -> Finding:
     if not cut.cut:
-        text = f"All {count(cut.documents)} documents fit into the {count(cut.room)} tokens that the model reads."
-        if cut.room >= UNLIMITED:
-            text = "The model reads documents of any length."
-        return Finding("Nothing is cut off.", f"{text} The longest has {count(cut.longest)}.", "good")
+        read = "documents of any length" if cut.room >= UNLIMITED else f"{count(cut.room)} tokens of text"
+        text = f"The model reads {read}; the longest document has {count(cut.longest)}."
+        return Finding("Nothing is cut off.", text, "good")
     return Finding(
         f"{share(cut.unread, cut.tokens).capitalize()} of the text is never read.",
-        f"The model stops after {count(cut.room)} tokens: {count(cut.cut)} of {count(cut.documents)} documents "
-        f"({share(cut.cut, cut.documents)}) are longer, and {count(cut.unread)} of {count(cut.tokens)} tokens are past "
-        f"the cut; the longest document has {count(cut.longest)}. No calibration brings that back: split long documents, or "
-        "raise the model's maximum length where it allows it.",
+        f"The model stops after {count(cut.room)} tokens of text. Past the cut: {count(cut.unread)} of {count(cut.tokens)} "
+        f"tokens, in {count(cut.cut)} of {count(cut.documents)} documents ({share(cut.cut, cut.documents)}); the longest has "
+        f"{count(cut.longest)}. Calibration does not help here: split long documents, or raise max_seq_length if the model "
+        "allows it.",
         "bad",
     )
 
@@ -76,13 +75,13 @@ def _bias(shape: Representation) -> Finding:
         f"slope {signed(shape.slope.value)} in cosine from beginning to end, 95 % interval {interval(*shape.slope.interval)}; "
         f"{abs(shape.relative_slope.value):.1f} standard deviations of the effect of content"
     )
-    where = f"{count(shape.documents)} documents"
+    where = counted(shape.documents, "document")
     if shape.degree is None:
-        text = f"In the part that is read, over {where}: {figures}. A smaller bias than this can show is not ruled out."
+        text = f"In the part that is read, over {where}: {figures}. A bias too small for this sample is not ruled out."
         return Finding("No position bias was found.", text, "good")
     towards = {"both ends": "bias towards both ends", "middle": "bias towards the middle"}
     lead = (
-        f"{shape.degree.capitalize()} {towards.get(shape.bias, f'{shape.bias} bias')}: the model does not read evenly."
+        f"{shape.degree.capitalize()} {towards.get(shape.bias, f'{shape.bias} bias')}: positions do not count equally."
     )
     text = f"In the part that is read, {_MEANING[shape.bias]} ({figures}, over {where})."
     return Finding(lead, text, "bad")
@@ -94,7 +93,7 @@ def _change(audit: AuditFigures) -> Finding | None:
         return None
     old, new, name = before.slope.value, after.slope.value, method_name(str(audit.calibration))
     if effect == "unchanged":
-        text = f"With {name} every position is reflected as without it: the slope stays {signed(old)}."
+        text = f"With {name} the slope stays {signed(old)}."
         return Finding("Calibration changes nothing here.", f"{text}{_why_unchanged(audit)}")
     change, size = audit.slope_change, "change not known"
     if change is not None:
@@ -104,7 +103,7 @@ def _change(audit: AuditFigures) -> Finding | None:
         return Finding("Calibration changes nothing beyond noise.", text)
     leads: dict[Effect, str] = {
         "less even": "Calibration makes the representation less even.",
-        "turned around": "Calibration turns the slope around, and makes it smaller.",
+        "turned around": "Calibration reverses the slope and makes it smaller.",
         "more even": f"Calibration reduces the slope by {share(abs(old) - abs(new), abs(old))}.",
     }
     text = f"With {name}, the slope goes from {signed(old)} to {signed(new)} ({size}); the verdict is now: {after.verdict}."
@@ -116,12 +115,12 @@ def _why_unchanged(audit: AuditFigures) -> str:
     calibration = calibration_named(str(audit.calibration))
     longest = min(audit.truncation.longest, audit.truncation.room)
     if calibration is not None and calibration.strength == 0:
-        return " At strength 0 a model is left as it is."
+        return " Strength 0 is the plain model."
     if calibration is not None and longest < calibration.fewest_tokens:
         least = "a basket of" if calibration.partition == "paper" else "one and a half baskets of"
         return (
-            f" No document has more than {count(longest)} tokens that are read, and one that is shorter than {least} "
-            f"{calibration.basket_size} is left alone."
+            f" The model reads at most {count(longest)} tokens of each document, and documents shorter than {least} "
+            f"{calibration.basket_size} are not calibrated."
         )
     return ""
 
@@ -141,7 +140,7 @@ def position_table(plain: Representation, calibrated: Representation | None) -> 
 def attention_sentence(attention: Attention) -> str:
     """Where the pooling token, or the mean of all tokens, looks in the last layer."""
     last = attention.layers[-1]
-    lead = "In its last layer the pooling token gives itself {:.0%} of its attention"
+    lead = "In the last layer the pooling token gives itself {:.0%} of its attention"
     if attention.every_row:
         lead = "In the last layer tokens give {:.0%} of their attention on average to the tokens outside the baskets"
     further = f", the last of {len(last.baskets)} {last.baskets[-1]:.1%}" if len(last.baskets) > 1 else ""

@@ -68,7 +68,7 @@ def parts(
     if not document.segments:
         raise ValueError(
             f"The document has {document.tokens} tokens: too few for {segments} parts of {SHORTEST_SEGMENT} or more. "
-            "Take a longer one, or fewer parts."
+            "Use a longer document or fewer parts."
         )
     encoder = Encoder(model, unit=True)
     asked: Array | None = None

@@ -52,7 +52,7 @@ class Passes:
         try:
             observer = Observer(model, calibration, cut)
         except (TypeError, UnsupportedModelError) as error:
-            notes.append(f"Attention was not looked at. {error}")
+            notes.append(f"Attention was not measured. {error}")
         texts = [document.text for document in self.documents]
         for number, text in zip(self.cut, self._in_order(0), strict=True):
             texts[number] = text

@@ -92,7 +92,7 @@ def _run(given: list[str]) -> int:
     if "_EVENSPAN_COMPLETE" in os.environ:  # a shell that asks for completions
         _ROOT.main(given, prog_name="evenspan")
     if any("\0" in argument for argument in given):
-        raise BadOptionError("An argument holds a NUL character, which no name and no text may hold.")
+        raise BadOptionError("An argument contains a NUL character.")
     try:
         command = _ROOT.commands.get(given[0] if given else None)
         if command is None:

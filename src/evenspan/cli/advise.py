@@ -4,20 +4,20 @@ from typing import Annotated, Any
 
 from evenspan.cli import options
 from evenspan.cli.loading import load_model
-from evenspan.cli.output import Display, made
+from evenspan.cli.output import Display, how_to_use, made
 from evenspan.cli.parsing import BadOptionError, decimal, number, option
 from evenspan.errors import require_evaluation
 
-_BUDGET = "Most vectors for a document in the index, on average."
-_BYTES = "Most bytes for a document in the index, vectors in float32."
-_SETTING = "The setting of whole documents, or a file of `tune` or `advise` (default: the best of four strengths)."
+_BUDGET = "Maximum average number of vectors per document."
+_BYTES = "Maximum average bytes per document in the index, with float32 vectors."
+_SETTING = "Setting for whole documents, or a file written by `tune` or `advise` (default: the best of four strengths)."
 
 
 def advise(
     *,
     model: options.Model,
     texts: options.Texts,
-    sample: Annotated[int, number("How many documents are drawn at random.")] = 300,
+    sample: Annotated[int, number("Number of documents to draw at random.")] = 300,
     field: options.TextField = None,
     source_format: options.SourceFormat = None,
     calibration: Annotated[Any, option(_SETTING, "STRING|FILE", options.setting_or_plain)] = None,
@@ -27,12 +27,12 @@ def advise(
     encoding: options.Encoding,
     display: Display,
 ) -> None:
-    """See whether to calibrate and whether to chunk. No labels needed.
+    """Decide whether to calibrate and whether to chunk. No labels needed.
 
     Sentences of a sample of your documents stand in for questions. Compares whole documents, chunks of several lengths, late
-    chunking and hybrid search, plain and calibrated: quality by position, vectors and bytes for a document, encoding time, and
-    what is cut off. Ends with the `evenspan index` command of the choice. With --output it writes advice.json, which
-    --calibration takes in every command, and what `evenspan report` turns into a page.
+    chunking and hybrid search, plain and calibrated: quality by position, vectors and bytes per document, encoding time, and
+    truncation. Ends with the `evenspan index` command to run. --output writes advice.json, which every --calibration option
+    accepts, and results for `evenspan report`.
     """
     if encoding.resamples < 100:
         raise BadOptionError(f"--resamples must be at least 100 to tell a gain from noise, not {encoding.resamples}.")
@@ -64,4 +64,4 @@ def advise(
     if output is not None:
         with made(output):
             result.write(output)
-        display.say(f"Every command takes it: --calibration {output / 'advice.json'}")
+        display.say(how_to_use(output / "advice.json", result.calibration))

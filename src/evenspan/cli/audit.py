@@ -10,8 +10,8 @@ from evenspan.cli.loading import load_model
 from evenspan.cli.output import Display, made
 from evenspan.cli.parsing import number
 
-_INTACT = "Also look at the attention in intact documents, not only with their segments in random order."
-_VERSIONS = "How many random orders of its segments each document is encoded in; more help where documents are few."
+_INTACT = "Also measure attention in intact documents, not only with their segments in random order."
+_VERSIONS = "Random segment orders per document. Higher values narrow the intervals on small samples."
 
 
 def audit(
@@ -20,9 +20,9 @@ def audit(
     texts: options.Texts,
     source_format: options.SourceFormat = None,
     field: options.TextField = None,
-    sample: Annotated[int, number("How many documents to look at, drawn at random.")] = 1000,
+    sample: Annotated[int, number("Number of documents to draw at random.")] = 1000,
     calibration: options.CalibrationOrNone = None,
-    segments: Annotated[int, number("How many parts a document is cut into.", 2)] = 5,
+    segments: Annotated[int, number("Number of segments per document.", 2)] = 5,
     versions: Annotated[int, number(_VERSIONS)] = 1,
     intact: Annotated[bool, typer.Option("--intact", help=_INTACT)] = False,
     document_prompt: options.DocumentPrompt = None,
@@ -34,9 +34,8 @@ def audit(
 ) -> None:
     """See which parts of your documents a model neglects. No labels needed.
 
-    Looks at a sample of documents: how much the model never reads, where its pooling token attends, and how much each
-    position counts in the vector, plain and calibrated. With --output it writes audit.json, which `evenspan report` turns
-    into a page.
+    Measures, on a sample of documents: how much the model never reads, where its pooling token attends, and how much each
+    position counts in the vector, plain and calibrated. --output writes audit.json, which `evenspan report` turns into a page.
     """
     from evenspan.corpus.texts import read_texts
 
@@ -54,7 +53,7 @@ def audit(
     if calibration is None and calibration_of(loaded) is None:
         inspection = inspect_model(loaded)
         calibration = Calibration() if inspection.calibratable else "none"
-        notes += [] if inspection.calibratable else [f"There is no calibration to compare with. {inspection.reason}"]
+        notes += [] if inspection.calibratable else [f"No calibration was compared. {inspection.reason}"]
     result = run(
         loaded,
         drawn.texts,

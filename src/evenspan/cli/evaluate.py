@@ -15,8 +15,8 @@ from evenspan.cli.options import Calibrations, Data, Encoding, OutputFolder
 from evenspan.cli.output import Display, made
 from evenspan.cli.parsing import BadOptionError, choice, number
 
-_SORT = "Sort methods by a column: vectors, bytes, HM, PSI, nDCG@10 or Recall@10 (default: as they were asked for)."
-_TITLE = "Put each document's title in front of its text, in a folder in BEIR layout."
+_SORT = "Sort methods by a column: vectors, bytes, HM, PSI, nDCG@10 or Recall@10 (default: as given)."
+_TITLE = "Put each document's title before its text (folders in BEIR layout)."
 
 
 def evaluate(
@@ -34,9 +34,8 @@ def evaluate(
     """Measure what calibration does at each position.
 
     Shows nDCG and recall by position on a benchmark: uncalibrated first, then under each calibration and baseline, with the
-    paired significance of each difference. Without --calibration and --baseline it takes the calibration that the model was
-    saved with, or else the default one. With several languages of posir (--option language=all) it shows each, and PosIR's
-    macro-average over them.
+    paired significance of each difference. Without --calibration and --baseline it uses the calibration saved with the model,
+    or else the default. For several languages of posir (--option language=all) it shows each one and PosIR's macro-average.
     """
     data.require("Evaluation", *baselines.modules)
     options = {"cuts": (10, *(cut or ())), "progress": not display.quiet, **encoding.arguments()}

@@ -11,7 +11,7 @@ from evenspan.cli.output import Display
 def inspect(*, model: Model, calibration: OneCalibration = Calibration(), display: Display) -> None:
     """Check whether a model can be calibrated.
 
-    Says which token is pooled, which layers would be calibrated, how many tokens the model reads and which attention runs.
+    Shows which token is pooled, which layers would be calibrated, how many tokens the model reads and which attention it uses.
     If the model cannot be calibrated, says why and exits with 1.
     """
     from evenspan.models.inspecting import inspect_model

@@ -33,7 +33,7 @@ def ready(device: str | None = None) -> None:
     except Exception as error:  # each kind of device fails in its own way
         reason = str(error).partition("\n")[0].rstrip(".")
         raise BadOptionError(
-            f"--device {device}: PyTorch cannot compute there ({reason}). Leave --device out for the best there is, or say cpu."
+            f"--device {device}: PyTorch cannot compute there ({reason}). Leave --device out, or use cpu."
         ) from error
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     for log in (hub, transformers):

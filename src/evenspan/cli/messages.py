@@ -21,7 +21,7 @@ _PHRASES = {
     r"^The table '.*' is for PostgreSQL": "--table is for PostgreSQL",
     r"\badd a format\b": "add --format",
     r"\bsay with a format or a pattern\b": "say with --format or a pattern",
-    r"\bsay which format it is\b": "say with --format what they hold",
+    r"\bsay which format it is\b": "give their format with --format",
     r"\bfull_text=True\b": "--full-text",
     r"\bnot True\b": "not true",
     r"\bnot False\b": "not false",

@@ -21,25 +21,25 @@ SOURCE = (
     "quotes, - for standard input, or hf:OWNER/NAME[:CONFIG[:SPLIT]] for a dataset on the hub."
 )
 _CALIBRATION = (
-    "A setting such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64', or a file of `tune` or `advise`. What is left "
-    "out takes its default."
+    "A setting such as 'soft' or 'hard,strength=1.0,layers=last,basket_size=64', or a file written by `tune` or `advise`. "
+    "Omitted parts take their defaults."
 )
 _OR_NONE = (
-    "A setting such as 'soft,strength=1.0', a file of `tune` or `advise`, or 'none' (default: its own, or "
+    "A setting such as 'soft,strength=1.0', a file written by `tune` or `advise`, or 'none' (default: the model's own, or "
     f"'{Calibration()}')."
 )
 _ANSWERS = ("tuning", "advice")
-_TEXTS = f"Instead of a benchmark, documents alone: their sentences stand in for questions. {SOURCE}"
-_SAMPLE = "With --texts: how many documents are drawn at random (default: 300)."
-_FIELD = "With --texts: the field of the text (default: text, or the only one)."
+_TEXTS = f"Instead of a benchmark, use documents; their sentences stand in for questions. {SOURCE}"
+_SAMPLE = "With --texts: number of documents to draw at random (default: 300)."
+_FIELD = "With --texts: the text field (default: text, or the only field)."
 _BENCHMARK = "fineweb-posq, squad-posq, posir, nanobeir, generated, a folder in BEIR layout, or a file in SQuAD format."
 _OPTION = "An option of the benchmark, such as tiny=true, language=deu-Latn (or all) or path=DIR. May be repeated."
 _EMBEDDER = "For segment-average: the model that compares sentences, or 'self' (default: Chonkie's own)."
-_FORMAT = "What the files hold, where their names do not say."
+_FORMAT = "File format, if the extension does not show it."
 _MODEL = "A folder, a name on the Hugging Face hub, miniature:cls, miniature:last or miniature:mean."
-_PROMPT = "Put in front of each {} (default: the model's own)."
+_PROMPT = "Text to put before each {} (default: the model's own)."
 _STORE = "A folder (LanceDB), parquet:FOLDER, or postgresql://HOST/NAME (needs pgvector)."
-CACHE = "Folder for vectors (default: evenspan/vectors in $XDG_CACHE_HOME or ~/.cache)."
+CACHE = "Folder for cached vectors (default: evenspan/vectors in $XDG_CACHE_HOME or ~/.cache)."
 
 
 def _saved(words: str) -> Calibration | None:
@@ -52,11 +52,11 @@ def _saved(words: str) -> Calibration | None:
         try:
             values: Any = json.loads(Path(words).read_text(encoding="utf-8"))
         except OSError:
-            raise ValueError(f"there is no file {words}, and as a setting: {error}") from None
+            raise ValueError(f"there is no file {words}, and it is not a setting: {error}") from None
         except (ValueError, RecursionError):
             values = None
         if not isinstance(values, dict) or values.get("kind") not in _ANSWERS or "calibration" not in values:
-            raise ValueError(f"{words} is no answer that `evenspan tune` or `evenspan advise` saved.") from None
+            raise ValueError(f"{words} was not written by `evenspan tune` or `evenspan advise`.") from None
         return None if values["calibration"] is None else Calibration.parse(values["calibration"])
 
 
@@ -75,10 +75,10 @@ Calibrations = Annotated[list[Any] | None, option(f"{_CALIBRATION} May be repeat
 CalibrationOrNone = Annotated[Any, option(_OR_NONE, "STRING|FILE", _or_none)]
 SourceFormat = Annotated[str | None, choice(_FORMAT, "jsonl|csv|tsv|parquet|text", "--format")]
 Texts = Annotated[str, option(SOURCE, "FILE|DIR", parsing.given)]
-TextField = Annotated[str | None, option("The field of the text (default: text, or the only one).")]
-Device = Annotated[str | None, option("Where to compute: cpu, cuda, … (default: the best there is).")]
-BatchSize = Annotated[int, number("Most texts in a batch; on a GPU 32 sets no limit.")]
-Seed = Annotated[int, number("Seed of all random draws.", 0, 2**63 - 1)]
+TextField = Annotated[str | None, option("The text field (default: text, or the only field).")]
+Device = Annotated[str | None, option("Device, such as cpu or cuda (default: the best available).")]
+BatchSize = Annotated[int, number("Maximum texts per batch. On a GPU the default (32) means no limit.")]
+Seed = Annotated[int, number("Random seed.", 0, 2**63 - 1)]
 DocumentPrompt = Annotated[str | None, option(_PROMPT.format("document"), "TEXT", parsing.prompt)]
 QueryPrompt = Annotated[str | None, option(_PROMPT.format("query"), "TEXT", parsing.prompt)]
 Table = Annotated[str | None, option("Table in PostgreSQL (default: evenspan).")]
@@ -108,10 +108,10 @@ class Encoding:
     def arguments(self) -> dict[str, Any]:
         """What `evaluate`, `sweep` and `reproduce` take."""
         if self.no_cache and self.cache is not None:
-            raise BadOptionError("--cache and --no-cache exclude each other: leave one of them out.")
+            raise BadOptionError("--cache and --no-cache cannot be combined.")
         cache = None if self.no_cache else self.cache or default_cache()
         if cache is not None:
-            way_out = "Name another folder with --cache, or keep them in memory with --no-cache."
+            way_out = "Choose another folder with --cache, or keep them in memory with --no-cache."
             parsing.writable(cache, "Cannot keep vectors in", way_out)
         chosen = {name: value for name, value in vars(self).items() if name not in ("device", "no_cache")}
         return {**chosen, "cache": cache}
@@ -128,17 +128,18 @@ class Data:
     field: Annotated[str | None, option(_FIELD)] = None
     source_format: SourceFormat = None
     options: Annotated[list[str] | None, option(_OPTION, "NAME=VALUE", parsing.text, "--option")] = None
-    limit: Annotated[int | None, number("A quick look: N documents and the queries they answer.")] = None
+    limit: Annotated[int | None, number("Evaluate only N documents and their queries.")] = None
 
     def require(self, purpose: str, *modules: str) -> None:
         """Refuse what does not go together, and name what is not installed, before any work."""
         of_texts = {"--sample": self.sample, "--field": self.field, "--format": self.source_format}
         if (self.benchmark is None) == (self.texts is None):
-            both = "exclude each other: leave one of them out" if self.texts else ": name one of them"
-            raise BadOptionError(f"--benchmark and --texts{' ' * bool(self.texts)}{both}.")
+            raise BadOptionError("Give either --benchmark or --texts.")
         given = next((name for name, value in of_texts.items() if value is not None), None)
         if given is not None and self.texts is None:
-            raise BadOptionError(f"{given} is for --texts: leave it out, or give --texts in place of --benchmark.")
+            raise BadOptionError(
+                f"{given} applies only to --texts: leave it out, or give --texts instead of --benchmark."
+            )
         on_hub = self.benchmark in ("fineweb-posq", "squad-posq", "posir", "nanobeir")
         require_evaluation(purpose, *modules, *(("datasets", "pyarrow") if on_hub else ()))
 
@@ -170,7 +171,7 @@ class Data:
             if not chosen:
                 raise
             values = ", ".join(self.options or ())
-            raise ValueError(f"The benchmark {name!r} does not take one of the values {values}.") from error
+            raise ValueError(f"The benchmark {name!r} does not accept one of the values {values}.") from error
 
 
 def _name_and_value(pair: str) -> tuple[str, bool | int | float | str]:

@@ -23,8 +23,8 @@ class Display:
     """How much is said, and for whom."""
 
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks, no warnings.")] = False
-    debug: Annotated[bool, typer.Option("--debug", help="Show the log, and the traceback of an error.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Suppress progress, notes and warnings.")] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show the log and full tracebacks.")] = False
 
     def say(self, line: str) -> None:
         """A remark beside the result."""
@@ -61,6 +61,11 @@ def _draw(markdown: str) -> None:
         for row in body:
             table.add_row(*row)
         console.print(table)
+
+
+def how_to_use(file: Path, calibration: object) -> str:
+    """How other commands take an answer that was written to a file."""
+    return f"To use it: --calibration {file}" if calibration else f"--calibration {file} means no calibration."
 
 
 @contextmanager

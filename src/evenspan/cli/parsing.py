@@ -31,16 +31,16 @@ class BadOptionError(typer.BadParameter):
 def given(words: str) -> str:
     """The name of a file or folder, which may hold any bytes, but is there."""
     if words.startswith("--") and " " not in words:
-        raise BadOptionError(f"needs a value, and {words!r} looks like another option.")
+        raise BadOptionError(f"needs a value; {words!r} looks like an option.")
     if not words.strip():
-        raise BadOptionError("is empty: give it a value.")
+        raise BadOptionError("must not be empty.")
     return words
 
 
 def prompt(words: str) -> str:
     """Text, or nothing."""
     if words.encode("utf-8", "replace").decode("utf-8") != words:
-        raise BadOptionError("holds bytes that are no UTF-8 text: write it in UTF-8.")
+        raise BadOptionError("must be valid UTF-8.")
     return given(words) if words.strip() else words
 
 
@@ -129,19 +129,19 @@ def new_file(words: str, example: str = "rejects.jsonl") -> Path:
     """A file to write."""
     file = any_path(words)
     if file.is_dir():
-        raise ValueError(f"{file} is a folder: name a file, such as {file / example}.")
+        raise ValueError(f"{file} is a folder: give a file, such as {file / example}.")
     writable(file.parent)
     return file
 
 
-def writable(folder: Path, purpose: str = "cannot write to", way_out: str = "Name another folder.") -> Path:
+def writable(folder: Path, purpose: str = "cannot write to", way_out: str = "Choose another folder.") -> Path:
     """A folder that can be written to, perhaps after it is made, or else an error; nothing is made here."""
     try:
         there = next(place for place in (folder, *folder.absolute().parents) if place.exists() or place.is_symlink())
         if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
             tempfile.TemporaryFile(dir=there).close()  # what /proc allows is not what it does
             return folder
-        problem = f"{there} is {'not writable' if there.is_dir() else 'no folder'}"
+        problem = f"{there} is {'not writable' if there.is_dir() else 'not a folder'}"
     except OSError as error:  # a name that is too long
         problem = error.strerror or str(error)
     raise ValueError(f"{purpose} {folder}: {problem}. {way_out}")

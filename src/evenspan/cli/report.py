@@ -7,19 +7,21 @@ from evenspan.cli.output import Display
 from evenspan.cli.parsing import any_path, argument, given, option
 from evenspan.errors import require_extra
 
-_SOURCES = "What `evenspan audit`, `evaluate`, `sweep` and `advise` wrote: files, or folders with all below them."
+_SOURCES = (
+    "Output of `evenspan audit`, `evaluate`, `sweep`, `tune` and `advise`: files, or folders, searched recursively."
+)
 
 
 def report(
     *,
     sources: Annotated[list[str], argument(_SOURCES, "DIR|FILE", given)],
-    output: Annotated[Path, option("Where the page goes.", "FILE", any_path, "--output", "-o")] = Path("report.html"),
+    output: Annotated[Path, option("Output file.", "FILE", any_path, "--output", "-o")] = Path("report.html"),
     display: Display,
 ) -> None:
-    """Turn audits, evaluations, sweeps and advice into one page for people.
+    """Turn audits, evaluations, sweeps, tuning and advice into a single HTML report.
 
-    Writes one self-contained HTML page: a summary in plain words, figures, tables, settings and versions. It needs no network
-    and runs no scripts. Every figure is also written as SVG and PNG, with its data as CSV, to a folder beside the page.
+    The page has a summary, figures, tables, settings and versions. It needs no network and runs no scripts. Every figure is
+    also written as SVG and PNG, with its data as CSV, to a folder beside the page.
     """
     require_extra("report", "A report", "matplotlib")
     from evenspan.report import read_sources, write_report

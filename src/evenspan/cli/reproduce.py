@@ -12,7 +12,7 @@ from evenspan.cli.output import Display, made
 from evenspan.cli.parsing import BadOptionError, choice, option
 from evenspan.errors import require_evaluation
 
-_COPY = "A local copy of the data set, in the layout that it has on the hub."
+_COPY = "Local copy of the data set, with the layout of the hub."
 _TABLE = "The paper's table: fineweb-posq, posir or nanobeir."
 
 
@@ -20,18 +20,20 @@ def _language(code: str) -> str:
     from evenspan.evaluation.benchmarks.posir import LANGUAGES
 
     if code not in LANGUAGES:
-        raise ValueError(f"there is no {code!r} in PosIR; there are {', '.join(LANGUAGES)}.")
+        raise ValueError(f"unknown language {code!r}. Available: {', '.join(LANGUAGES)}.")
     return code
 
 
 def reproduce(
     *,
     table: Annotated[str, choice(_TABLE, "fineweb-posq|posir|nanobeir", metavar="TABLE", kind=typer.Argument)],
-    model: Annotated[str, option("Such as BAAI/bge-m3, or a folder with a model.", "MODEL", parsing.model_name)],
+    model: Annotated[str, option("A name such as BAAI/bge-m3, or a model folder.", "MODEL", parsing.model_name)],
     paper_model: Annotated[str | None, option("The model's name in the paper, if it differs.")] = None,
-    tiny: Annotated[bool, typer.Option("--tiny", help="A first look on a part of the data.")] = False,
+    tiny: Annotated[bool, typer.Option("--tiny", help="Use only a part of the data.")] = False,
     path: Annotated[Path | None, option(_COPY, "DIR", parsing.present_folder)] = None,
-    language: Annotated[list[str] | None, option("Only this language (posir); repeatable.", "CODE", _language)] = None,
+    language: Annotated[
+        list[str] | None, option("Only this language (posir). May be repeated.", "CODE", _language)
+    ] = None,
     setting: Annotated[list[str] | None, choice("Only this setting (posir).", "x-x|x-en")] = None,
     segment_embedder: SegmentEmbedder = None,
     output: Annotated[Path, option("Write results here.", "DIR", parsing.new_folder, "--output", "-o")] = Path(
@@ -40,10 +42,10 @@ def reproduce(
     encoding: Encoding,
     display: Display,
 ) -> None:
-    """Run a table of the paper again, for any model.
+    """Reproduce a table of the paper, for any model.
 
-    Shows our figures beside the paper's where it has the model, with intervals, changes from no calibration and the paper's
-    counted claims. If it is interrupted, the same command goes on where it stopped.
+    Shows figures with intervals and changes from no calibration, beside the paper's if it has the model, and in how many cases
+    the paper's claims hold. If interrupted, the same command resumes where it stopped.
     """
     if table != "posir" and (language or setting):
         raise BadOptionError(f"--language and --setting are for the table posir, not {table}: leave them out.")

@@ -23,25 +23,24 @@ evenspan save BAAI/bge-m3 fair-bge-m3 --calibration soft,strength=0.7
 evenspan audit BAAI/bge-m3 --texts corpus.jsonl --output audit
 evenspan save BAAI/bge-m3 fair-bge-m3 --overwrite --audit audit/audit.json"""
 
-_TASK = "What a bare encode() encodes, for libraries that call nothing else (default: the model's own)."
-_AUDIT = "An audit of this model under this calibration, whose figures go into the model card."
+_TASK = "Task of a plain encode() call (default: the model's own)."
+_AUDIT = "An audit of this model with this calibration, to put into the model card."
 
 
 def save(
     *,
     model: options.Model,
-    folder: Annotated[Path, argument("Where the model goes.", "FOLDER", parsing.new_folder)],
+    folder: Annotated[Path, argument("Output folder.", "FOLDER", parsing.new_folder)],
     calibration: options.CalibrationOrNone = None,
     default_task: Annotated[str | None, choice(_TASK, "document|none")] = None,
     audit: Annotated[Path | None, option(_AUDIT, "FILE", parsing.any_path)] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Save over a model that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Overwrite an existing model.")] = False,
     display: Display,
 ) -> None:
     """Save a model together with its calibration.
 
-    evenspan.load(FOLDER) loads it, and so does SentenceTransformer(FOLDER, trust_remote_code=True) where evenspan is installed,
-    which is what frameworks need. Everything that would load it without its calibration refuses it. With --calibration none
-    the plain model is saved.
+    Load it with evenspan.load(FOLDER), or in frameworks with SentenceTransformer(FOLDER, trust_remote_code=True) where
+    evenspan is installed. Loading it without its calibration fails. --calibration none saves the plain model.
     """
     _refuse_what_is_there(folder, overwrite)
     from evenspan.models.calibrating import calibration_of, restore
@@ -63,16 +62,16 @@ def save(
         add_section(folder, "Audit", _in_markdown(figures))
     values = {"folder": str(folder), "model": model, "calibration": None if setting is None else str(setting)}
     how = "plain" if setting is None else f"calibrated with {setting}"
-    display.show(f"{model} is saved to {folder}, {how}. Load it with evenspan.load({str(folder)!r}).", values)
+    display.show(f"Saved {model} to {folder}, {how}. Load it with evenspan.load({str(folder)!r}).", values)
 
 
 def _refuse_what_is_there(folder: Path, overwrite: bool) -> None:
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not (folder / "modules.json").exists():
-        raise BadOptionError(f"{folder} holds files that are not a model's: name another folder.")
+        raise BadOptionError(f"{folder} contains other files: choose another folder.")
     if not overwrite:
-        raise BadOptionError(f"{folder} holds a model already: name another folder, or save over it with --overwrite.")
+        raise BadOptionError(f"{folder} already contains a model: choose another folder, or give --overwrite.")
 
 
 def _read(audit: Path) -> "Audit":
@@ -81,7 +80,7 @@ def _read(audit: Path) -> "Audit":
     try:
         return Audit.read(audit)
     except (RecursionError, ValueError) as error:
-        raise BadOptionError(f"--audit: {audit} is no audit that can be read ({error}).") from error
+        raise BadOptionError(f"--audit: cannot read {audit} as an audit ({error}).") from error
 
 
 def _calibrate(model: "SentenceTransformer", calibration: Calibration | None, default_task: str | None) -> None:
@@ -99,13 +98,13 @@ def _refuse_other_audits(audit: "Audit", model: "SentenceTransformer", calibrati
     from evenspan.identity import weights_digest
 
     if calibration is None:
-        raise BadOptionError("--audit is for a model that is saved calibrated: leave it out, or --calibration none.")
+        raise BadOptionError("--audit needs a calibration: leave out --audit or --calibration none.")
     if audit.calibration != str(calibration):
         raise BadOptionError(
-            f"--audit: its figures are of {audit.calibration!r}, and the model gets {str(calibration)!r}."
+            f"--audit: it measured {audit.calibration!r}, and the model is saved with {str(calibration)!r}."
         )
     if audit.setting.get("weights_sha256") != weights_digest(model):
-        raise BadOptionError("--audit: its figures are not of this model's weights: audit this model.")
+        raise BadOptionError("--audit: it measured other weights: audit this model.")
 
 
 def _in_markdown(audit: "Audit") -> str:

@@ -13,30 +13,30 @@ from evenspan.cli.parsing import argument, number, option
 from evenspan.formatting import clipped, tame
 
 EPILOG = (
-    "A filter compares metadata with numbers, 'text', true and false, by =, !=, <, <=, >, >=, in (…) and is null. Join "
+    "A filter compares metadata with numbers, 'text', true or false, using =, !=, <, <=, >, >=, in (…) and is null. Combine "
     "comparisons with and, or, not and parentheses: --where \"year >= 2020 and lang in ('de', 'fr')\""
 )
-_MODEL = "The model that made the index, if it has moved since."
-_HYBRID = "Rank by words as well, with the full-text index that index --full-text made, and join the two rankings."
+_MODEL = "The model of the index, if it has moved since."
+_HYBRID = "Also rank by words, with the full-text index of `index --full-text`, and merge both rankings."
 _SHOWN = 300  # characters of a part
 
 
 def search(
     *,
     store: Store,
-    question: Annotated[str, argument("What to search for, in words.", "QUESTION")],
-    k: Annotated[int, number("How many documents to show.", 1, 1_000_000, "-k")] = 10,
-    where: Annotated[str | None, option("Only documents whose metadata pass, see below.", "FILTER")] = None,
+    question: Annotated[str, argument("The question to search for.", "QUESTION")],
+    k: Annotated[int, number("Number of documents to show.", 1, 1_000_000, "-k")] = 10,
+    where: Annotated[str | None, option("Only documents that match this filter (see below).", "FILTER")] = None,
     model: Annotated[str | None, option(_MODEL, "MODEL", parsing.model_name)] = None,
     hybrid: Annotated[bool, typer.Option("--hybrid", help=_HYBRID)] = False,
     table: Table = None,
     device: Device = None,
     display: Display,
 ) -> None:
-    """Search an index that `evenspan index` made.
+    """Search an index built by `evenspan index`.
 
-    Queries are encoded by the model that made the index: uncalibrated, with its query prompt. Shows rank, score, id, and the
-    part of the document that matches best.
+    Queries are encoded by the model of the index: uncalibrated, with its query prompt. Shows rank, score, id, and the part of
+    the document that matches best.
     """
     from evenspan.indexing import open_index
     from evenspan.indexing.filters import parse
@@ -55,4 +55,4 @@ def search(
         lines.append(f"{result.rank:3}. {result.score:.4f}  {' '.join(tame(result.id).split())}")
         if result.part is not None:
             lines.append(f"     {clipped(' '.join(tame(result.part).split()), _SHOWN)}")
-    display.show("\n".join(lines) or "Nothing was found.", [asdict(result) for result in results])
+    display.show("\n".join(lines) or "No documents found.", [asdict(result) for result in results])

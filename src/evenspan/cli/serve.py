@@ -19,13 +19,13 @@ evenspan serve BAAI/bge-m3
 EVENSPAN_API_KEY=… evenspan serve fair-bge-m3 --host 0.0.0.0 --port 80
 evenspan serve BAAI/bge-m3 --engine ray --replicas 1-4"""
 
-_HOST = "Address to listen at; any but localhost needs EVENSPAN_API_KEY in the environment, or --no-auth."
-_NO_AUTH = "Listen at any address without a key: everybody who reaches it can use it."
-_TYPE = "What a request holds that does not say whether it is queries or documents (default: refuse it)."
-_IDS = "Accept token ids of this model as inputs; most clients send ids of another tokenizer."
-_ORIGIN = "A page elsewhere that may use the server, such as https://example.com. May be repeated."
-_REPLICAS = "Copies of the model on Ray, such as 4, or 1-4 for as many as are needed."
-_ADDRESS = "Address of a Ray cluster, or auto for the one on this machine (default: starts one)."
+_HOST = "Address to listen on. Any other than localhost needs EVENSPAN_API_KEY in the environment, or --no-auth."
+_NO_AUTH = "Listen on any address without a key: anyone who can reach the server can use it."
+_TYPE = "Input type for requests that do not specify one (default: reject)."
+_IDS = "Accept token ids of this model as input. Most clients send ids of another tokenizer."
+_ORIGIN = "Origin of a web page that may call the server, such as https://example.com. May be repeated."
+_REPLICAS = "Replicas on Ray: a number such as 4, or a range such as 1-4 to scale with the load."
+_ADDRESS = "Address of a Ray cluster, or auto for the one on this machine (default: start one)."
 
 
 def _origin(words: str) -> str:
@@ -40,7 +40,7 @@ def _replicas(words: str) -> tuple[int, int]:
         raise ValueError(f"write 4 or 1-4, not {words!r}.")
     bounds = int(least), int(most or least)
     if not 1 <= bounds[0] <= bounds[1]:
-        raise ValueError(f"the least must be at least 1, and the most no less, not {words!r}.")
+        raise ValueError("the minimum must be at least 1 and not above the maximum.")
     return bounds
 
 
@@ -48,14 +48,14 @@ def _replicas(words: str) -> tuple[int, int]:
 class Limits:
     """What `ServerSettings` takes under the same names."""
 
-    max_texts: Annotated[int, number("Texts in a request, at most.")] = 2048
-    max_bytes: Annotated[int, number("Bytes in the body of a request, at most.", 1000)] = 16_000_000
-    queue_tokens: Annotated[int, number("Tokens that may wait; requests beyond are asked to come back.")] = 1_000_000
+    max_texts: Annotated[int, number("Maximum texts per request.")] = 2048
+    max_bytes: Annotated[int, number("Maximum bytes in a request body.", 1000)] = 16_000_000
+    queue_tokens: Annotated[int, number("Maximum queued tokens; further requests get 429.")] = 1_000_000
     batch_tokens: Annotated[
-        int | None, number("Tokens in a batch, at most (default: 4,096 on a CPU, 32,768 or more on a GPU).")
+        int | None, number("Maximum tokens per batch (default: 4,096 on a CPU, 32,768 or more on a GPU).")
     ] = None
     patience: Annotated[
-        float, decimal("Seconds that a client may take to send a request, or to read on.", 0.1, 3600)
+        float, decimal("Seconds a client may take to send a request or to read the response.", 0.1, 3600)
     ] = 30.0
 
 
@@ -64,22 +64,22 @@ def serve(
     model: options.Model,
     calibration: options.CalibrationOrNone = None,
     host: Annotated[str, option(_HOST, "HOST")] = "127.0.0.1",
-    port: Annotated[int, number("Port to listen at; 0 for any that is free.", 0, 65535)] = 8000,
+    port: Annotated[int, number("Port to listen on; 0 picks a free one.", 0, 65535)] = 8000,
     device: options.Device = None,
     default_input_type: Annotated[str | None, choice(_TYPE, "query|document")] = None,
     accept_token_ids: Annotated[bool, typer.Option("--accept-token-ids", help=_IDS)] = False,
     no_auth: Annotated[bool, typer.Option("--no-auth", help=_NO_AUTH)] = False,
     cors_origin: Annotated[list[Any] | None, option(_ORIGIN, "ORIGIN", _origin)] = None,
     limits: Limits,
-    engine: Annotated[str, choice("On this machine, or on Ray for more GPUs or machines.", "local|ray")] = "local",
+    engine: Annotated[str, choice("Run on this machine, or on Ray for more GPUs or machines.", "local|ray")] = "local",
     replicas: Annotated[Any, option(_REPLICAS, "N|MIN-MAX", _replicas)] = None,
     address: Annotated[str | None, option(_ADDRESS, "ADDRESS")] = None,
     display: Display,
 ) -> None:
     """Serve a calibrated model to the clients of OpenAI, Cohere, Voyage and Jina.
 
-    Documents are calibrated, queries are not. A page at / shows how much of a vector each part of a document makes up.
-    Serves until it is interrupted; what is running is finished.
+    Documents are calibrated, queries are not. The page at / shows how much each part of a document contributes to its vector.
+    Runs until interrupted, then finishes pending requests.
     """
     on_ray = engine == "ray"
     if not on_ray and (replicas or address):

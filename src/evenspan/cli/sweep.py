@@ -14,9 +14,9 @@ from evenspan.errors import require_extra
 
 _GRID = (
     "'paper' (24 settings), 'ablation' (40 settings of soft), 'even' (16, for chunks and documents of mixed lengths), or a "
-    "file with one calibration a line."
+    "file with one calibration per line."
 )
-_DETACHED = "Approximate: one pass for all settings of any model. The best one is then evaluated exactly."
+_DETACHED = "Approximate, in one pass for all settings. The best one is then evaluated exactly."
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Settings:
 def sweep(*, data: Data, settings: Settings, encoding: Encoding, display: Display) -> None:
     """Evaluate many settings at a fraction of the cost.
 
-    Evaluates a model plain and under every setting of a grid, with the work that the settings share done once. With --output
-    it writes results, tables and figures (PNG and SVG). If it is interrupted, the same command goes on from its cache.
+    Evaluates the plain model and every setting of a grid; work that settings share is done once. --output writes results,
+    tables and figures (PNG and SVG). If interrupted, the same command resumes from its cache.
     """
     data.require("A sweep")
     if settings.output is not None:  # what could not be written is refused first

@@ -1,4 +1,4 @@
-"""`evenspan verify`: is everything in an index whole?"""
+"""`evenspan verify`: check an index for damage."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ import typer
 from evenspan.cli.options import Store, Table
 from evenspan.cli.output import Display
 
-_REPAIR = "Forget the documents that are lost: the command that made the index then encodes them again."
+_REPAIR = "Drop lost documents from the index; the command that built it then encodes them again."
 
 
 def verify(
@@ -17,9 +17,9 @@ def verify(
     table: Table = None,
     display: Display,
 ) -> None:
-    """Read an index in full, and say what is damaged or missing.
+    """Read a whole index and report what is damaged or missing.
 
-    Runs of `evenspan index` look at no more than they need. The exit code is 1 if something is wrong and was not repaired.
+    `evenspan index` does not read the whole index; this command does. Exits with 1 if there is damage that was not repaired.
     """
     from evenspan.indexing import verify_index
 

@@ -81,7 +81,7 @@ class CalibratedCalls:
 def _check_reach(done: int, layers: int) -> None:
     if done < layers:
         raise RuntimeError(
-            f"Calibration reached {done} of {layers} attention layers: this model does not hand keyword arguments down "
+            f"Calibration reached {done} of {layers} attention layers: this model does not pass keyword arguments down "
             "to its attention, so it cannot be calibrated, or its layers were replaced, or restored as part of another "
             "model. Call evenspan.calibrate(model) again, or use it plain (evenspan.restore(model))."
         )

@@ -45,13 +45,13 @@ class AttentionLayers:
         """Raise a `ValueError` for what a calibration can ask of one pooling token, but not of all tokens."""
         if self.pooling == "mean" and calibration.variant != "soft":
             raise ValueError(
-                f"variant={calibration.variant!r} is not for mean pooling: it says what one pooling token keeps for "
-                "itself, and here every token is pooled and its own mass is content like any other. Use variant='soft'."
+                f"variant={calibration.variant!r} is not for mean pooling: it fixes the share of one pooling token, "
+                "and here every token is pooled. Use variant='soft'."
             )
         if self.pooling == "mean" and calibration.first_token is not None:
             raise ValueError(
-                f"first_token={calibration.first_token} is not for mean pooling: under 'soft' the first token keeps what each "
-                "row gives it. Leave first_token out."
+                f"first_token={calibration.first_token} is not for mean pooling: under 'soft' each row leaves "
+                "the first token's mass as it is. Leave first_token out."
             )
 
     @classmethod
@@ -71,8 +71,8 @@ class AttentionLayers:
             kinds = sorted(set(getattr(backbone.config, "layer_types", None) or ["sliding_attention"]))
             raise UnsupportedModelError(
                 f"{name} cannot be calibrated: none of its layers lets the pooling token see the whole passage, they are "
-                f"{', '.join(kinds)}. If it is a window that is in the way, set model.max_seq_length to no more than the "
-                "window, or choose a model with full attention."
+                f"{', '.join(kinds)}. If a window limits them, set model.max_seq_length to at most the window, or "
+                "choose a model with full attention."
             )
         if pooling == "cls" and is_causal(modules[full[0]]):
             raise UnsupportedModelError(

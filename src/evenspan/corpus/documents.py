@@ -91,9 +91,9 @@ class RowRules:
 
     def __post_init__(self) -> None:
         if self.max_chars < 1:
-            raise ValueError(f"The longest text must have room for at least 1 character, not {self.max_chars}.")
+            raise ValueError(f"max_chars must be at least 1, not {self.max_chars}.")
         if self.text_field == self.id_field:
-            raise ValueError(f"The text and the id cannot both be read from the field {self.text_field!r}.")
+            raise ValueError(f"text and id cannot both be read from the field {self.text_field!r}.")
 
     def document(self, row: Row) -> Document:
         """The document of a row; raises `BadRowError`."""

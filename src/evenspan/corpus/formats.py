@@ -77,7 +77,7 @@ def _read_parquet(file: IO[bytes], name: str, reading: Reading) -> Iterator[Row]
     try:
         opened, number = parquet.ParquetFile(file), 0
     except (ValueError, OSError) as error:
-        raise ValueError(f"{name} is no Parquet file: {error}") from error
+        raise ValueError(f"{name} is not a Parquet file: {error}") from error
     rows, there = max(1, opened.metadata.num_rows), opened.schema_arrow.names
     wanted = None
     if reading.wanted is not None and reading.text_field in there:

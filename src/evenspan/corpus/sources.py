@@ -37,7 +37,7 @@ class Source(Reading):
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in READERS:
-            raise ValueError(f"There is no format {self.format!r}; there are {', '.join(FORMATS)}.")
+            raise ValueError(f"Unknown format {self.format!r}. Available: {', '.join(FORMATS)}.")
 
     @property
     def name(self) -> str:
@@ -107,11 +107,11 @@ class Source(Reading):
             kind = self.format or file_format(path)
             if kind is None:
                 known = ", ".join(FORMATS)
-                raise ValueError(f"The name of {path} does not say what it holds: add a format, one of {known}.")
+                raise ValueError(f"The extension of {path} does not show its format: add a format, one of {known}.")
             return [(text, path, kind)]
         matches = sorted(Path(match) for match in glob.glob(text, recursive=True) if Path(match).is_file())
         if not matches:
-            raise FileNotFoundError(f"There is no file or folder {text!r}, and no file matches it as a pattern.")
+            raise FileNotFoundError(f"There is no file or folder {text!r}, and no file matches this pattern.")
         return self._of_folder([(str(match), match) for match in matches])
 
     def _of_folder(self, files: list[tuple[str, Path]]) -> list[tuple[str, Path, str]]:
@@ -127,12 +127,12 @@ class Source(Reading):
         texts = [name for name, _, kind in listed if kind == PLAIN_TEXT]
         if tables and texts:
             raise ValueError(
-                f"{self.name} holds both tables ({tables[0]}, …) and plain texts ({texts[0]}, …): say with a format or a "
+                f"{self.name} contains both tables ({tables[0]}, …) and plain texts ({texts[0]}, …): say with a format or a "
                 "pattern which of them are the documents."
             )
         if not listed:
             raise FileNotFoundError(
-                f"{self.name} holds no file that can be read: they end in .jsonl, .csv, .tsv, .parquet, .txt or .md, "
+                f"{self.name} contains no readable file: their names end in .jsonl, .csv, .tsv, .parquet, .txt or .md, "
                 "also with .gz or .zst; for other names say which format it is."
             )
         return listed
@@ -151,6 +151,6 @@ def _hub_rows(location: str) -> Any:
 
     name, _, rest = location.removeprefix(HUB).partition(":")
     if not name:
-        raise ValueError(f"{location!r} names no dataset: write hf:OWNER/NAME[:CONFIG[:SPLIT]].")
+        raise ValueError(f"{location!r} does not name a dataset: write hf:OWNER/NAME[:CONFIG[:SPLIT]].")
     config, _, split = rest.partition(":")
     return load_dataset(name, config or None, split=split or "train", streaming=True)

@@ -98,7 +98,7 @@ def read_texts(
     if failures and (parts == 1 or not drawn.available):  # one bad file of a folder does not keep the others back
         raise failures[0]
     if not drawn.available:
-        raise ValueError(f"There is no document in {str(location)!r}. {drawn.in_words()}".rstrip())
+        raise ValueError(f"There are no documents in {str(location)!r}. {drawn.in_words()}".rstrip())
     for _, name, text, title in sorted(kept):
         drawn.names.append(name)
         drawn.texts.append(text)
@@ -141,7 +141,7 @@ def _texts(name: str, rows: Iterable[Row], column: str | None, left_out: Counter
     chosen = _text_field(keys, column)
     if keys and chosen not in keys:
         fields = ", ".join(map(repr, keys))
-        raise ValueError(f"{name} has no field {chosen!r}: choose with --field, the fields are {fields}.")
+        raise ValueError(f"{name} has no field {chosen!r}. Choose one with --field: {fields}.")
     rules = RowRules(chosen, LINE_ID, metadata=())
     for row in itertools.chain(ahead, rows):
         try:

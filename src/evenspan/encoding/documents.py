@@ -131,8 +131,8 @@ def _stream(
     now = calibration_of(encoder.model)
     if now != calibration:
         raise RuntimeError(
-            f"These vectors were asked for when the model had {calibration or 'no calibration'}, and it has "
-            f"{now or 'no calibration'} now that the first of them are taken: take them in the same `with` block."
+            f"These vectors were requested when the model had {calibration or 'no calibration'}, and it now has "
+            f"{now or 'no calibration'}: take them in the same `with` block."
         )
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(ProgressBar("Encoding documents", total, shown=progress))

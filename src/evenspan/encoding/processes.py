@@ -152,7 +152,7 @@ class ProcessPool:
         self._deaths.update(list(worker.windows)[:1])  # the one that it was at
         if not self._alive or any(count >= _DEATHS for count in self._deaths.values()):
             few = "no other is left" if not self._alive else "another one did over the same texts"
-            raise RuntimeError(f"{says}, and {few}. What has been returned is complete: go on behind it.")
+            raise RuntimeError(f"{says}, and {few}. What has been returned is complete: continue after it.")
         _logger.error("%s: the others encode its texts.", says)
         self._waiting.extend(worker.windows.items())
         worker.windows = {}
@@ -175,7 +175,7 @@ def _copied_to_cpu(model: SentenceTransformer) -> SentenceTransformer:
 
 def _not_copied(error: Exception) -> TypeError:
     return TypeError(
-        f"This model cannot be copied to another process: {error}. Take off hooks and other things that were put on it, or "
+        f"This model cannot be copied to another process: {error}. Remove hooks and other things that were added to it, or "
         "leave `devices` out."
     )
 

@@ -15,12 +15,12 @@ from evenspan.models.reading import UNLIMITED, room_for_text
 from evenspan.models.windows import text_windows
 
 OnTruncate = Literal["warn", "raise", "ignore"]
-WAY_OUT = "Split long documents into chunks, or raise max_seq_length where the model allows it."
+WAY_OUT = "Split long documents into chunks, or raise max_seq_length if the model allows it."
 
 
 @dataclass(frozen=True)
 class Truncated:
-    """How many documents are longer than what a model reads, and how many tokens stand behind the cut.
+    """How many documents are longer than what a model reads, and how many tokens are past the cut.
 
     Tokens are those of the texts, special tokens and prompt not counted.
     """
@@ -51,12 +51,11 @@ class Truncated:
 
     def __str__(self) -> str:
         if not self.cut:
-            known = "of any length" if self.room >= UNLIMITED else f"up to {count(self.room)} tokens"
-            longest = f"the longest of {count(self.documents)} documents has {count(self.longest)}"
-            return f"Nothing is cut off: the model reads documents {known}, {longest}."
-        documents = f"{count(self.cut)} of {count(self.documents)} documents ({share(self.cut, self.documents)})"
+            known = "documents of any length" if self.room >= UNLIMITED else f"{count(self.room)} tokens of text"
+            return f"Nothing is cut off: the model reads {known}, the longest document has {count(self.longest)}."
+        cut = f"{count(self.cut)} of {count(self.documents)} documents ({share(self.cut, self.documents)})"
         unread = f"{share(self.unread, self.tokens)} of the text is never read"
-        return f"Truncated: {documents} are longer than the {count(self.room)} tokens that the model reads; {unread}."
+        return f"Truncated after {count(self.room)} tokens of text: {cut}; {unread}."
 
 
 def truncation(model: SentenceTransformer, texts: Iterable[str], prompt: str | None = None) -> Truncated:

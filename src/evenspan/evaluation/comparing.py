@@ -86,7 +86,7 @@ class Comparison:
         """The first method, then the others by a column, the best first: least PSI, fewest `vectors` or `bytes`."""
         costs = {"vectors": "vectors_per_document", "bytes": "bytes_per_document"}
         if column not in costs and column not in self.columns:
-            raise ValueError(f"There is no column {column!r}; there are {', '.join((*costs, *self.columns))}.")
+            raise ValueError(f"Unknown column {column!r}. Available: {', '.join((*costs, *self.columns))}.")
 
         def place(row: ComparedMethod) -> tuple[bool, float]:
             value = getattr(row, costs[column]) if column in costs else row.figures.get(column)

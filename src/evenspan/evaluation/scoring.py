@@ -167,20 +167,19 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = list(benchmark.notes)
     notes += [
-        f"group {name!r} has {len(members)} queries: too few for its figures to mean much"
+        f"too few queries in group {name!r} for reliable figures: {len(members)}"
         for name, members in grouped.items()
         if len(members) < FEW
     ]
     if benchmark.groups and not any(row.scores["ndcg@10"] for members in grouped.values() for row in members):
-        notes.append("no query finds its document: a PSI of 0 is not fairness here")
+        notes.append("no query finds its document: a PSI of 0 does not mean fairness here")
     alone = dict.fromkeys(row.collection for row in rows if (row.unit or "").startswith(ALONE))
     if alone:
         notes.append(f"the queries of {', '.join(alone)} have documents in common and are resampled one by one")
     if by_document(rows) and (units := len({row.unit for row in rows})) < FEW:
         notes.append(f"all queries are about {units} documents, too few for stars; intervals say little")
     if more.get("psi_p_value", 0.0) > CHANCE:
-        floor = f"{more['psi_floor']:.3f} on average"
-        notes.append(f"a PSI of {more['psi']:.3f} is within what shuffled positions give by chance ({floor})")
+        notes.append(f"PSI {more['psi']:.3f} is not significantly above chance ({more['psi_floor']:.3f})")
     bins = len(benchmark.groups)
     if benchmark.scoring == "posir":
         empty = {f" of {name}": int(more[f"empty_bins_{name}"]) for name in BUCKETS if f"psi_{name}" in more}

@@ -43,7 +43,7 @@ class CachedEncoder:
     ) -> None:
         self.similarity = str(model.similarity_fn_name)
         if self.similarity not in ("cosine", "dot"):
-            raise ValueError(f"The model compares by {self.similarity!r}; evaluation knows cosine and dot.")
+            raise ValueError(f"The model compares by {self.similarity!r}; evaluation supports cosine and dot.")
         prompts: dict[Role, str | None] = {"document": document_prompt, "query": query_prompt}
         # What is cached is as the model made it; vectors that are not finite are refused by name below.
         self.encoders = {

@@ -41,7 +41,7 @@ def parse_metadata(names: Sequence[str]) -> tuple[tuple[str, ...], Columns]:
         if colon and kind in TYPES:
             types[column_name(field)] = kind
         elif colon and kind in ("integer", "string", "number", "text", "boolean"):
-            raise ValueError(f"There is no column type {kind!r} in {entry!r}; there are {', '.join(TYPES)}.")
+            raise ValueError(f"Unknown column type {kind!r} in {entry!r}. Available: {', '.join(TYPES)}.")
         else:
             field = entry
         fields.append(field)
@@ -61,7 +61,7 @@ def widen(columns: Columns, metadata: Mapping[str, Any]) -> None:
             kind = "float" if {columns[name], kind} == {"int", "float"} else "str"
         columns[name] = kind
     if len(columns) > _MOST:
-        raise ValueError(f"The rows have more than {_MOST} fields besides text and id: name the metadata to keep.")
+        raise ValueError(f"The rows have more than {_MOST} fields besides text and id: choose the metadata to keep.")
 
 
 def fit(columns: Columns, document: Document) -> dict[str, Any]:

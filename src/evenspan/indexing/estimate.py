@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evenspan.encoding import Encoder
+from evenspan.formatting import counted
 from evenspan.indexing.pieces import Cutter, Piece, part
 from evenspan.indexing.plan import EncodingOptions, IndexPlan
 from evenspan.indexing.reading import Rejects, SourceRows
@@ -35,9 +36,10 @@ class IndexEstimate(IndexSummary):
     device: str
 
     def _closing(self) -> list[str]:
+        sampled = f"from a sample of {counted(self.sampled, 'text')}"
         return [
-            f"  bytes      {self.bytes:,} (before compression, and without the store's own index)",
-            f"  time       {self.encoding_seconds:,.1f} s of encoding on {self.device}, by a sample of {self.sampled:,} texts",
+            f"  bytes      {self.bytes:,} (before compression, without the store's own index)",
+            f"  time       {self.encoding_seconds:,.1f} s of encoding on {self.device}, {sampled}",
             "Nothing was written: this was a dry run.",
         ]
 
@@ -107,7 +109,7 @@ def estimate(
 ) -> IndexEstimate:
     """Read and count everything as a run into this store would, or into a new one (None)."""
     if options.engine != "local":
-        raise ValueError(f"A dry run times this machine: leave out engine={options.engine!r}.")
+        raise ValueError(f"A dry run measures this machine: leave out engine={options.engine!r}.")
     if store is not None:
         if options.layout.options is None:
             settings = settings.kept_like(store.made_with())
@@ -128,12 +130,11 @@ def estimate(
                 )
                 counts.committed(shard, encoder.max_tokens)
     per_token, sampled = sample.seconds_per_token(encoder) if sample.drawn else (0.0, 0)
-    counted = IndexSummary.of(
-        location, total + counts.documents - counts.replaced, counts, plan.unchanged, rejected, encoder.max_tokens
-    )
+    total += counts.documents - counts.replaced
+    summary = IndexSummary.of(location, total, counts, plan.unchanged, rejected, encoder)
     seconds = per_token * counts.tokens
     return IndexEstimate(
-        **{**vars(counted), "rejects": None, "encoding_seconds": seconds, "seconds": seconds},
+        **{**vars(summary), "rejects": None, "encoding_seconds": seconds, "seconds": seconds},
         bytes=size,
         sampled=sampled,
         device=str(encoder.model.device),

@@ -105,7 +105,7 @@ class _Parser:
         parsed = self._either()
         kind, word = self._tokens[self._at]
         if kind != "end":
-            raise self._wrong(f"did not expect {word!r}")
+            raise self._wrong(f"unexpected {word!r}")
         return parsed
 
     def _either(self) -> Filter:
@@ -123,7 +123,7 @@ class _Parser:
     def _part(self) -> Filter:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise self._wrong(f"more than {_DEEPEST} levels deep")
+            raise self._wrong(f"more than {_DEEPEST} levels of nesting")
         if self._take("not"):
             inner = self._part()
             part = inner.part if isinstance(inner, Not) else Not(inner)
@@ -156,7 +156,7 @@ class _Parser:
         else:
             kind, word = self._next("a comparison")
             if kind != "sign" or word not in _COMPARISONS:
-                raise self._wrong(f"after {column!r} one of =, !=, <, <=, >, >=, in, is must follow, not {word!r}")
+                raise self._wrong(f"expected =, !=, <, <=, >, >=, in or is after {column!r}, not {word!r}")
             test = ColumnComparison(column, _COMPARISONS[word], self._value(column))
         return Not(test) if negated else test
 
@@ -164,7 +164,7 @@ class _Parser:
         kind, word = self._next("a column")
         name = word.replace('""', '"') if kind == "quoted" else word
         if kind not in ("word", "quoted") or name not in self._columns:
-            raise self._wrong(f"there is no column {name!r}; there are {', '.join(sorted(self._columns))}")
+            raise self._wrong(f"unknown column {name!r}. Available columns: {', '.join(sorted(self._columns))}")
         return name
 
     def _value(self, column: str) -> Value:
@@ -182,12 +182,12 @@ class _Parser:
             if -(2**63) <= int(word) < 2**63:
                 return int(word)
             raise self._wrong(f"{word} does not fit 64 bits")
-        raise self._wrong(f"{column!r} is compared with {_VALUES[expected]}, not {word!r}")
+        raise self._wrong(f"compare {column!r} with {_VALUES[expected]}, not {word!r}")
 
     def _next(self, what: str) -> tuple[str, str]:
         token = self._tokens[self._at]
         if token[0] == "end":
-            raise self._wrong(f"it ends where {what} is expected")
+            raise self._wrong(f"expected {what}, not the end")
         self._at += 1
         return token
 

@@ -25,7 +25,7 @@ class Layout:
     def __post_init__(self) -> None:
         if self.chunk_tokens is None and self.overlap:
             raise ValueError(
-                f"overlap is for chunks: say how long they are with chunk_tokens, or leave it out (it is {self.overlap})."
+                f"overlap is for chunks: give chunk_tokens, or leave out overlap, which is {self.overlap}."
             )
         if self.chunk_tokens is not None:
             if self.chunk_tokens < FEWEST_TOKENS:
@@ -43,10 +43,10 @@ class Layout:
         """Refuse what a kind of store cannot do."""
         if self.full_text and kind == "parquet":
             raise ValueError(
-                f"{location} is of Parquet files, which have no full-text index: use LanceDB or PostgreSQL."
+                f"{location} is a Parquet index, which has no full-text search: use LanceDB or PostgreSQL."
             )
         if self.full_text and not keep_text:
-            raise ValueError("A full-text index holds the words of the texts: it needs an index that keeps them.")
+            raise ValueError("A full-text index needs an index that stores texts.")
         if self.options is not None:
             self.options.check(kind, location)
 
@@ -54,9 +54,9 @@ class Layout:
         """Say so if chunks are too short for calibration to do anything."""
         if self.chunk_tokens is not None and self.chunk_tokens < calibration.fewest_tokens:
             warnings.warn(
-                f"Chunks of {self.chunk_tokens} tokens are shorter than baskets of {calibration.basket_size} need: "
-                f"calibration leaves them as they are. Take smaller ones (basket_size={max(1, self.chunk_tokens // 4)},"
-                "partition=even), or none.",
+                f"Chunks of {self.chunk_tokens} tokens are too short for baskets of {calibration.basket_size}: "
+                f"calibration does not change them. Use smaller baskets (basket_size={max(1, self.chunk_tokens // 4)},"
+                "partition=even), or no calibration.",
                 stacklevel=2,
             )
 

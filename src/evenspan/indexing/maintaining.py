@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from json import dumps
 
+from evenspan.formatting import counted
 from evenspan.indexing.filters import parse
 from evenspan.indexing.stores import locate_store
 from evenspan.indexing.stores.base import Store
@@ -28,12 +29,15 @@ class Verification:
 
     def __str__(self) -> str:
         if not self.problems:
-            return f"{self.store}: {self.total:,} documents, all whole"
-        way_out = (
-            "what is lost is forgotten: run the command that made the index again" if self.repaired else "see --repair"
-        )
+            return f"{self.store}: {counted(self.total, 'document')}, no damage"
+        dropped = "lost documents were dropped: run the command that built the index again"
+        way_out = dropped if self.repaired else "see --repair"
         return "\n".join(
-            [f"{self.store}: {self.total:,} documents", *(f"  {problem}" for problem in self.problems), f"  {way_out}"]
+            [
+                f"{self.store}: {counted(self.total, 'document')}",
+                *(f"  {problem}" for problem in self.problems),
+                f"  {way_out}",
+            ]
         )
 
 
@@ -46,9 +50,9 @@ def delete_documents(
 ) -> int:
     """Remove documents from an index, by their ids or by a filter on metadata; returns how many there were."""
     if (ids is None) == (where is None):
-        raise ValueError("Name the documents to remove either by their ids or by a filter.")
+        raise ValueError("Give either ids or a filter for the documents to remove.")
     if isinstance(ids, str):
-        raise TypeError(f"ids must be several ids, such as [{ids!r}], not {ids!r}.")
+        raise TypeError(f"ids must be a list, such as [{ids!r}], not {ids!r}.")
     with contextlib.closing(_there(store, table)) as there:
         expression = None if where is None else parse(where, there.columns())
     with contextlib.closing(locate_store(store, write=True, table=table)()) as opened:
@@ -77,5 +81,5 @@ def _there(store: str | os.PathLike[str], table: str | None) -> Store:
     opened = locate_store(store, table=table)()
     if opened.settings() is None:
         opened.close()
-        raise ValueError(f"{opened.location} holds no index yet.")
+        raise ValueError(f"No index found in {opened.location}. Build one with `evenspan index`.")
     return opened

@@ -67,7 +67,7 @@ class Manifest:
     def __init__(self, folder: Path, name: str = MANIFEST, *, write: bool = False) -> None:
         self.path = folder / name
         if not write and not is_there(folder, name):
-            raise FileNotFoundError(f"There is no index in {folder}: it has no {name}, or an empty one.")
+            raise FileNotFoundError(f"No index found in {folder}. Build one with `evenspan index`.")
         # One thread looks documents up while another commits a shard.
         self._turn = threading.RLock()
         self._token: str | None = None
@@ -84,7 +84,7 @@ class Manifest:
         if stored > FORMAT:
             self.close()
             raise ValueError(
-                f"{folder} has format {stored}, and this evenspan reads up to {FORMAT}: a newer one made it, so install that."
+                f"{folder} has format {stored}, and this evenspan reads up to {FORMAT}: install a newer evenspan."
             )
 
     def take(self, token: str) -> None:
@@ -97,7 +97,7 @@ class Manifest:
     def check(self, token: str | None) -> None:
         """Refuse to commit for a run that another has followed."""
         if token is not None and self.get("run") != token:
-            raise TakenOverError(f"Another run has begun to write to {self.path.parent}: this one ends here.")
+            raise TakenOverError(f"Another run has started writing to {self.path.parent}: this one stops.")
 
     @property
     def replaced(self) -> bool:
@@ -273,7 +273,7 @@ class Manifest:
         except sqlite3.OperationalError as error:
             raise OSError(f"{self.path}: {error}. Fix that and run the same command again.") from error
         except sqlite3.DatabaseError as error:
-            raise RuntimeError(f"{self.path} is damaged ({error}): start the index over with --replace.") from error
+            raise RuntimeError(f"{self.path} is damaged ({error}): rebuild the index with --replace.") from error
 
 
 def is_there(folder: Path, name: str = MANIFEST) -> bool:

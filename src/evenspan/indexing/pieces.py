@@ -42,7 +42,7 @@ class Cutter:
             room = room_for_text(encoder.model, settings.document_prompt)
             if not FEWEST_TOKENS <= settings.chunk_tokens <= room:
                 raise ValueError(
-                    f"chunk_tokens must lie between {FEWEST_TOKENS} and {room}, which is what the model reads of a text, "
+                    f"chunk_tokens must be between {FEWEST_TOKENS} and {room}, the tokens of text that the model reads, "
                     f"not {settings.chunk_tokens}."
                 )
             self._chunker = Chunker(settings.chunk_tokens, settings.overlap)

@@ -65,22 +65,22 @@ class SourceRows:
     def refuse(self, path: Path) -> None:
         """Raise an error if a file that is to be written is one of the source's."""
         if self._source.reads(path):
-            raise ValueError(f"{path} is a file of the source: write the rejects to another one.")
+            raise ValueError(f"{path} is part of the source: write the rejects to another file.")
 
     def _settled(self, rules: RowRules, first: Sequence[Row], ids: Sequence[str]) -> RowRules:
         """The rules with the field that holds the ids of these rows."""
         if not first:
-            raise ValueError(f"There is no document in {str(self)!r}: it is empty.")
+            raise ValueError(f"There are no documents in {str(self)!r}: it is empty.")
         names = dict.fromkeys(str(name) for row in first for name in row.fields or ())
         if not names:
             return rules  # none of them can be used, for reasons that are counted
         there = f"in {self}: the fields are {', '.join(map(repr, names))}"
         if rules.text_field not in names:
-            raise ValueError(f"There is no field {rules.text_field!r} {there}; name that of the text with --field.")
+            raise ValueError(f"There is no field {rules.text_field!r} {there}. Choose the text column with --field.")
         chosen = next((name for name in ids if name in names or name == LINE_ID), None)
         if chosen is None:
-            advice = f"name that of the ids with --id, or take file and line with --id {LINE_ID}"
-            raise ValueError(f"There is no field {ids[0]!r} {there}; {advice}.")
+            advice = f"Choose the id column with --id, or use --id {LINE_ID}."
+            raise ValueError(f"There is no field {ids[0]!r} {there}. {advice}")
         return replace(rules, id_field=chosen)
 
 
@@ -117,8 +117,8 @@ class Rejects:
         if (last or self.rows >= _FEW) and bad > self.max_share * self.rows:
             self.close()
             raise RuntimeError(
-                f"{self}, more than the share of {self.max_share} that is allowed. See {self.path}; what is indexed "
-                "stays. Mend the rows, or allow more (--max-rejects)."
+                f"{self}; the limit is {100 * self.max_share:g} %. See {self.path}. Documents that are already indexed stay. "
+                "Fix the rows, or raise --max-rejects."
             )
 
     def __str__(self) -> str:

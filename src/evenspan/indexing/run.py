@@ -19,6 +19,7 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.calibration import Calibration
 from evenspan.encoding import Encoder
+from evenspan.formatting import counted
 from evenspan.indexing.estimate import IndexEstimate, estimate
 from evenspan.indexing.layout import Layout
 from evenspan.indexing.pieces import Cutter
@@ -155,7 +156,7 @@ def _start(
         if options.query_prompt not in (None, stored.query_prompt):
             raise ValueError(
                 f"{store.location} uses the query prompt {stored.query_prompt!r}, not "
-                f"{settings.query_prompt!r}: leave it out, or start over with --replace."
+                f"{settings.query_prompt!r}: leave it out, or rebuild the index with --replace."
             )
         if settings.vector_index != stored.vector_index:
             store.change_vector_index(replace_fields(stored, vector_index=settings.vector_index))
@@ -190,13 +191,13 @@ def _fill(
         encoding = time.perf_counter() - progress.began
         invalid = store.delete(plan.seen.invalid())
         if not progress.documents and not progress.updated and not plan.unchanged and not invalid:
-            raise ValueError(f"There is no document in {str(rows)!r}: {rejected}.")
+            raise ValueError(f"There are no documents in {str(rows)!r}: {rejected}.")
         pruned = _prune(store, plan) if prune else 0
         if replace:  # of an unfinished run before this one
             store.prune(plan.seen)
     store.finish()
     return replace_fields(
-        IndexSummary.of(store.location, store.count(), progress, plan.unchanged, rejected, encoder.max_tokens),
+        IndexSummary.of(store.location, store.count(), progress, plan.unchanged, rejected, encoder),
         encoding_seconds=encoding,
         device_seconds=busy or None,
         updated=progress.updated,
@@ -209,7 +210,7 @@ def _prune(store: Store, plan: IndexPlan) -> int:
     """Remove documents that are gone from the source, if it was read to the end, and every row of it."""
     if plan.unread:
         warnings.warn(
-            f"No document was removed: {plan.unread:,} rows could not be read, and may be documents of the index.",
+            f"No documents were removed: {counted(plan.unread, 'row')} could not be read and may be indexed documents.",
             stacklevel=2,
         )
         return 0

@@ -75,7 +75,7 @@ class Index:
         settings = self._store.settings()
         if settings is None:
             self._store.close()
-            raise ValueError(f"{self._store.location} holds no index yet.")
+            raise ValueError(f"No index found in {self._store.location}. Build one with `evenspan index`.")
         self.settings: IndexSettings = settings
         self._given, self._device = model, device
         self._encoders: dict[str, Encoder] = {}
@@ -99,8 +99,8 @@ class Index:
         if vectors_digest(model, weights_digest(model, dtype)) != settings.weights:
             other = "" if model.dtype == dtype else f", or has lost precision: the index was made in {settings.dtype}"
             raise ValueError(
-                f"{self._store.location} was made with {settings.model!r}, and this is another model{other}: name the right "
-                "one, or start the index over with --replace."
+                f"{self._store.location} was made with {settings.model!r}, and this is another model{other}: pass the right "
+                "one, or rebuild the index with --replace."
             )
         return model
 
@@ -112,8 +112,7 @@ class Index:
             if settings != self.settings:
                 opened.close()
                 raise ReplacedError(
-                    f"{self._store.location} was replaced by an index with other settings after it had been opened: open "
-                    "it again."
+                    f"{self._store.location} was replaced by an index with other settings: open it again."
                 )
             self._store.close()
             self._store = opened
@@ -222,11 +221,9 @@ class Index:
         if self.settings.full_text:
             return
         if not self._store.searches_words:
-            problem = "is of Parquet files, which have no full-text index: hybrid search needs LanceDB or PostgreSQL"
+            problem = "is a Parquet index, which has no full-text search: hybrid search needs LanceDB or PostgreSQL"
         elif not self.settings.text:
-            problem = (
-                "keeps no texts, so there are no words to search: index them with full_text=True into another store"
-            )
+            problem = "stores no texts to search: index the documents with full_text=True into another store"
         else:
             problem = (
                 "has no full-text index: index the documents with full_text=True, into another store or with --replace"

@@ -47,7 +47,7 @@ class IndexSettings:
         """The settings of an index that a model makes as it is now."""
         similarity = str(model.similarity_fn_name)
         if similarity not in ("cosine", "dot"):
-            raise ValueError(f"The model compares by {similarity!r}; an index knows cosine and dot.")
+            raise ValueError(f"The model compares by {similarity!r}; an index supports cosine and dot.")
         identity = ModelIdentity.of(model)
         document, query = prompts
         return cls(
@@ -95,5 +95,5 @@ class IndexSettings:
         raise ValueError(
             f"{location} was made with other settings, and vectors of two kinds cannot be compared:\n"
             + "\n".join(f"  {name:16} {stored_value:{width}}  {value}" for name, stored_value, value in rows)
-            + "\nUse another store, or --replace (replace=True) to start this one over."
+            + "\nUse another store, or --replace (replace=True) to rebuild this one."
         )

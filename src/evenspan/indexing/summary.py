@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from evenspan.formatting import share
+from evenspan.encoding import Encoder
+from evenspan.formatting import counted, share
 from evenspan.indexing.plan import Shard
 from evenspan.indexing.reading import Rejects
 from evenspan.models.reading import UNLIMITED
@@ -62,13 +63,15 @@ class IndexSummary:
     chunks: int | None = None  # of these documents; None where they are whole
     unread: int = 0  # tokens beyond the model's limit
     max_tokens: int | None = None  # that limit; None if there is none
+    room: int | None = None  # how many of them are left for text, besides special tokens and the prompt
 
     @classmethod
     def of(
-        cls, store: str, total: int, progress: IndexProgress, unchanged: int, rejected: Rejects, max_tokens: int
+        cls, store: str, total: int, progress: IndexProgress, unchanged: int, rejected: Rejects, encoder: Encoder
     ) -> IndexSummary:
         """What a run has counted so far."""
         seconds = time.perf_counter() - progress.began
+        limited = encoder.max_tokens < UNLIMITED
         return cls(
             store=store,
             total=total,
@@ -84,7 +87,8 @@ class IndexSummary:
             updated=progress.updated,
             chunks=progress.chunks,
             unread=progress.unread,
-            max_tokens=max_tokens if max_tokens < UNLIMITED else None,
+            max_tokens=encoder.max_tokens if limited else None,
+            room=encoder.max_tokens - encoder.count_tokens([""])[0] if limited else None,
         )
 
     @property
@@ -104,20 +108,20 @@ class IndexSummary:
     @property
     def truncation(self) -> str | None:
         """What the model never reads of the documents that were encoded, in a sentence."""
-        if not self.documents or self.max_tokens is None:
+        if not self.documents or self.room is None:
             return None
-        read = f"{self.max_tokens:,} tokens that the model reads"
         if not self.truncated:
-            return f"Nothing is cut off: every {'document' if self.chunks is None else 'chunk'} fits into the {read}."
-        never = f"{share(self.unread, self.tokens + self.unread)} of the text is never read"
-        advice = "" if self.chunks is not None else "; chunks would be (--chunk-tokens)"
-        documents = f"{self.truncated:,} of {self.documents:,} documents"
-        return f"{documents} ({share(self.truncated, self.documents)}) are longer than the {read}: {never}{advice}."
+            kind = "document" if self.chunks is None else "chunk"
+            return f"Nothing is cut off: every {kind} fits into the {self.room:,} tokens of text that the model reads."
+        unread = f"{share(self.unread, self.tokens + self.unread)} of the text is never read"
+        advice = "" if self.chunks is not None else " To read all of it, use --chunk-tokens."
+        cut = f"{self.truncated:,} of {self.documents:,} documents ({share(self.truncated, self.documents)})"
+        return f"Truncated after {self.room:,} tokens of text: {cut}; {unread}.{advice}"
 
     def __str__(self) -> str:
         lines = [
             *filter(None, [self.truncation]),
-            f"{self.store}: {self.total:,} documents",
+            f"{self.store}: {counted(self.total, 'document')}",
             *(f"  {name:10} {getattr(self, name):,}" for name in ("added", "replaced", "unchanged")),
             *(f"  {name:10} {count:,}" for name in ("updated", "invalid", "pruned") if (count := getattr(self, name))),
             *([] if self.chunks is None else [f"  chunks     {self.chunks:,}"]),
@@ -135,5 +139,5 @@ class IndexSummary:
             f"({self.documents / rate:,.1f} documents/s, {self.tokens / rate:,.0f} tokens/s while encoding)",
         ]
         if self.device_seconds is not None:
-            lines.append(f"  device     busy {min(1.0, self.device_seconds / rate):.0%} of the time of encoding")
+            lines.append(f"  device     busy {min(1.0, self.device_seconds / rate):.0%} of the encoding time")
         return lines

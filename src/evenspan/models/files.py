@@ -37,7 +37,7 @@ class ModelFiles:
         if not self.is_local:
             self._find_on_hub()
         elif not any(map(self.path, _MARKS)):
-            raise FileNotFoundError(f"The folder {name!r} holds no model: it has no {' or '.join(_MARKS[:2])}.")
+            raise FileNotFoundError(f"The folder {name!r} contains no model: it has no {' or '.join(_MARKS[:2])}.")
 
     def path(self, file: str) -> Path | None:
         """Where a file is, None if the model has no such file."""
@@ -105,9 +105,7 @@ class ModelFiles:
         try:
             return Path(hf_hub_download(self.name, file, **self._hub))
         except errors.HFValidationError:
-            raise FileNotFoundError(
-                f"There is no model folder {self.name!r}, and it is no name on the hub either."
-            ) from None
+            raise FileNotFoundError(f"{self.name!r} is neither a model folder nor a name on the hub.") from None
         except errors.LocalEntryNotFoundError:
             self._hub["local_files_only"] = True  # without a connection, ask once and not for every file
             return None

@@ -12,8 +12,10 @@ from evenspan.calibration import Calibration
 from evenspan.core.baskets import PoolingToken
 from evenspan.core.layers import is_causal
 from evenspan.errors import UnsupportedModelError
+from evenspan.formatting import count
 from evenspan.models.calibrating import calibration_of
 from evenspan.models.pipeline import Pipeline
+from evenspan.models.reading import room_for_text
 
 _POOLED_ROW = {"cls": "the first token", "last": "the last token", "mean": "the mean of all tokens"}
 
@@ -31,7 +33,8 @@ class Inspection:
         layers: number of attention layers.
         full_attention_layers: those that see the whole passage and so can be calibrated.
         calibrated_layers: those that the calibration chooses.
-        max_tokens: how many tokens the model reads; what comes after is cut off.
+        max_tokens: how many tokens the model reads; the rest is cut off.
+        room: how many of them are left for text, besides special tokens and the model's own prompt.
         attention: the attention implementation that runs all other rows.
         dtype: of the weights.
         calibration: the setting that was asked about.
@@ -49,6 +52,7 @@ class Inspection:
     full_attention_layers: tuple[int, ...] = ()
     calibrated_layers: tuple[int, ...] = ()
     max_tokens: int | None = None
+    room: int | None = None
     attention: str | None = None
     dtype: str | None = None
 
@@ -68,8 +72,9 @@ class Inspection:
             rows.append(("layers", f"{self.layers}, {full} with full attention"))
         if self.calibrated_layers:
             rows.append(("would calibrate", f"layers {_ranges(self.calibrated_layers)}  ({self.calibration})"))
-        if self.max_tokens is not None:
-            rows.append(("reads", f"{self.max_tokens} tokens; the rest of a document is cut off"))
+        if self.max_tokens is not None and self.room is not None:
+            total = f"({count(self.max_tokens)} with special tokens and prompt)"
+            rows.append(("reads", f"{count(self.room)} tokens of text {total}; the rest is cut off"))
         rows.append(("calibration now", self.current_calibration or "none"))
         return "\n".join(f"{name + ':':<17}{text}" for name, text in rows)
 
@@ -78,9 +83,7 @@ def inspect_model(model: object, calibration: Calibration = Calibration()) -> In
     """Find out whether and how a model would be calibrated, without changing it.
 
     Example:
-        >>> from sentence_transformers import CrossEncoder
-        >>> inspect_model(CrossEncoder).calibratable
-        False
+        >>> print(evenspan.inspect_model(evenspan.load("BAAI/bge-m3")))  # doctest: +SKIP
     """
     current = calibration_of(model) if isinstance(model, SentenceTransformer) else None
     facts: dict[str, Any] = {
@@ -95,6 +98,7 @@ def inspect_model(model: object, calibration: Calibration = Calibration()) -> In
             "attention": transformer.model.config._attn_implementation,
             "dtype": str(transformer.model.dtype).removeprefix("torch."),
             "max_tokens": transformer.max_seq_length,
+            "room": room_for_text(model) if isinstance(model, SentenceTransformer) else None,
             "pooling": pipeline.pooling_token,
         }
         layers = pipeline.layers()

@@ -53,4 +53,4 @@ def check_window(model: SentenceTransformer, window: int, prompt: str | None) ->
     """Refuse windows of which the model would cut off the end."""
     room = room_for_text(model, prompt)
     if not 1 <= window <= room:
-        raise ValueError(f"window must be between 1 and {room}, which is what the model reads of a text, not {window}.")
+        raise ValueError(f"window must be between 1 and {room}, the tokens of text that the model reads, not {window}.")

@@ -118,7 +118,7 @@ def read_calibration(folder: Path) -> tuple[Calibration, str | None]:
     except KeyError as error:
         raise ValueError(f"{path} has no {error}: save the model again.") from None
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} holds no calibration that can be read: {error}") from error
+        raise ValueError(f"{path} contains no readable calibration: {error}") from error
 
 
 def calibrated_places(files: ModelFiles) -> list[str]:

@@ -1,4 +1,4 @@
-"""One page that shows audits, evaluations and sweeps to people."""
+"""A single HTML page about audits, evaluations, sweeps, tuning and advice."""
 
 from evenspan.report.load import Evaluation, Material, Subject, read_sources
 from evenspan.report.write import check_output, write_report

@@ -1,4 +1,4 @@
-"""What was found, in plain words and at a glance: what is never read first, because it is often the larger loss."""
+"""What was found, in words and figures: truncation first, because it is often the larger loss."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from evenspan.auditing.audit_result import Audit
 from evenspan.auditing.findings import Finding, Tone, audit_findings, calibration_effect
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.evaluation.scoring import CHANCE
-from evenspan.formatting import count, listed, method_name, plain, points, share, signed, tame
+from evenspan.formatting import count, counted, listed, method_name, plain, points, share, signed, tame
 from evenspan.report.load import Evaluation, Subject
 from evenspan.report.selection import choose, comparison_of
 
 _WHERE = {"beginning": "at the beginning", "middle": "in the middle", "end": "at the end"}
 _LEADS: dict[Tone, str] = {
     "good": "Calibration helps overall.",
-    "bad": "Calibration does harm overall.",
+    "bad": "Calibration makes results worse overall.",
     "neutral": "Overall, calibration makes no difference beyond noise.",
 }
 _EVEN = 0.02  # nDCG@10: positions that differ by less are found equally well
 
 
 def subject_findings(subject: Subject) -> list[Finding]:
-    """Everything worth saying about a model, what is never read first."""
+    """Everything worth saying about a model, truncation first."""
     of_audits = []
     for path, audit in subject.audits:
         prefix = f"{name}: " if (name := subject.audit_name(path)) else ""
         of_audits.append([replace(finding, lead=prefix + finding.lead) for finding in audit_findings(audit)])
     ordered = [first for first, *_ in of_audits] + [finding for _, *rest in of_audits for finding in rest]
     ordered += [Finding("Advice:", advice.sentence) for _, advice in subject.advice]
+    ordered += [Finding("Tuning:", f"{answer.answer} {answer.rests_on}".rstrip()) for _, answer in subject.tunings]
     for evaluation in subject.evaluations:
         ordered += _positions(evaluation) + _calibration(evaluation, subject.audited_calibration)
     return list(dict.fromkeys(ordered))
@@ -49,7 +50,7 @@ def _positions(evaluation: Evaluation) -> list[Finding]:
     where = {name: _WHERE.get(name, f"in “{tame(name)}”") for name in scores}
     text = (
         f"{_on(evaluation)}, nDCG@10 of the plain model is {100 * scores[best]:.1f} for answers {where[best]} and "
-        f"{100 * scores[worst]:.1f} for those {where[worst]} (PSI {start.psi:.3f}; 0 is even{_chance(start)})."
+        f"{100 * scores[worst]:.1f} for those {where[worst]} (PSI {start.psi:.3f}; 0 means even{_chance(start)})."
     )
     if start.more.get("psi_p_value", 0.0) > CHANCE:
         return [Finding("No difference between positions was found beyond chance.", text, "neutral")]
@@ -59,9 +60,9 @@ def _positions(evaluation: Evaluation) -> list[Finding]:
 
 
 def _chance(result: EvaluationResult) -> str:
-    """What PSI would be by chance, and its interval, where they are known."""
+    """PSI by chance, and its interval, where they are known."""
     interval, floor = result.intervals.get("psi"), result.more.get("psi_floor")
-    told = f", {floor:.3f} comes by chance" if floor is not None else ""
+    told = f", {floor:.3f} is chance" if floor is not None else ""
     return told + (f", 95 % interval {interval[0]:.3f} to {interval[1]:.3f}" if interval and told else "")
 
 
@@ -90,9 +91,9 @@ def _calibration(evaluation: Evaluation, audited: str | None) -> list[Finding]:
     if costs:
         text = (
             f"{_on(evaluation)}, with the same calibration: {listed(costs)} points of nDCG@10. If most answers are "
-            "there, weigh this against the gains, or choose a smaller strength."
+            "there, weigh this against the gains, or use a lower strength."
         )
-        findings.append(Finding("It has a cost.", text, "bad"))
+        findings.append(Finding("Some positions lose.", text, "bad"))
     return findings
 
 
@@ -118,7 +119,7 @@ def tiles(subject: Subject) -> list[Tile]:
 
 def _audit_tiles(audit: Audit, prefix: str) -> list[Tile]:
     cut = audit.truncation
-    note = f"{count(cut.cut)} of {count(cut.documents)} documents are cut"
+    note = f"{count(cut.cut)} of {counted(cut.documents, 'document')} cut off"
     shown = [Tile(f"{prefix}text never read", share(cut.unread, cut.tokens), note, "bad" if cut.unread else "good")]
     before, after = audit.representations
     if before is None:
@@ -152,7 +153,7 @@ def _evaluation_tiles(evaluation: Evaluation, audited: str | None) -> list[Tile]
         shown.append(Tile(f"Cost: {tame(lowest)}", value, f"{points(moves[lowest])} nDCG@10", "bad"))
     if start.psi is not None and end.psi is not None:
         value = f"{plain(start.psi, 2)} → {plain(end.psi, 2)}"
-        shown.append(Tile("Unevenness (PSI)", value, "0: every position alike", _tone(start.psi - end.psi)))
+        shown.append(Tile("Unevenness (PSI)", value, "0: every position equal", _tone(start.psi - end.psi)))
     return shown
 
 

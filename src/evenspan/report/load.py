@@ -1,4 +1,4 @@
-"""Which of the files are audits, evaluations and advice, and of which model."""
+"""Which of the files are audits, evaluations, advice and answers of `tune`, and of which model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from evenspan.auditing.audit_result import KIND, Audit
 from evenspan.auditing.parsing import parse
 from evenspan.evaluation.scores import EvaluationResult
 from evenspan.formatting import tame
+from evenspan.sweeps.tuned import KIND as TUNING
 
 HOW = (
-    "`evenspan audit MODEL --texts FILE -o DIR`, `evenspan evaluate MODEL --benchmark NAME --output DIR` and "
-    "`evenspan sweep MODEL --benchmark NAME --output DIR` write what a report is made of, and so does `evenspan advise`"
+    "a report is made from the output of `evenspan audit MODEL --texts FILE -o DIR`, `evenspan evaluate MODEL --benchmark NAME "
+    "-o DIR`, `evenspan sweep`, `evenspan tune` or `evenspan advise`"
 )
-_COMPANIONS = ("run.json", "comparison.json", "tuning.json")  # written beside results, and no results themselves
+# What an answer on short texts lacks.
+_SHORT: dict[str, Any] = {"rests_on": "", "model": None, "weights_sha256": None, "setting": {}}
+_COMPANIONS = ("run.json", "comparison.json")  # written beside results, and no results themselves
 # Results that agree in these are of the same queries and the same model, so that their figures can stand side by side.
 _SAME = (
     "model",
@@ -54,6 +57,18 @@ class Evaluation:
         return self.results[0] if self.results[0].method == "none" else None
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What `tune` answers, as its file has it; on short texts it says less."""
+
+    answer: str
+    calibration: str | None
+    rests_on: str
+    model: str | None
+    weights_sha256: str | None
+    setting: Mapping[str, Any]
+
+
 @dataclass
 class Subject:
     """A model, and what is known about it."""
@@ -63,6 +78,7 @@ class Subject:
     audits: list[tuple[Path, Audit]] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     advice: list[tuple[Path, Advice]] = field(default_factory=list)
+    tunings: list[tuple[Path, Answer]] = field(default_factory=list)
 
     @property
     def audited_calibration(self) -> str | None:
@@ -80,7 +96,7 @@ class Material:
 
     subjects: tuple[Subject, ...]
     runs: Mapping[Path, Mapping[str, Any]]  # what `run.json` says, for each folder that has one
-    skipped: tuple[tuple[Path, str], ...]  # files that are no audit or evaluation, with the reason
+    skipped: tuple[tuple[Path, str], ...]  # files that cannot be used, with the reason
 
 
 def read_sources(sources: Iterable[str | Path]) -> Material:
@@ -88,30 +104,22 @@ def read_sources(sources: Iterable[str | Path]) -> Material:
 
     Raises:
         FileNotFoundError: one of them does not exist.
-        ValueError: there is no audit and no evaluation among them.
+        ValueError: there is nothing to report in them.
     """
     named = [Path(source) for source in sources]
-    audits: list[tuple[Path, Audit]] = []
-    results: list[tuple[Path, EvaluationResult]] = []
-    advice: list[tuple[Path, Advice]] = []
-    skipped: list[tuple[Path, str]] = []
-    for path in _files(named):
-        content = _read(path)
-        if isinstance(content, Audit):
-            audits.append((path, content))
-        elif isinstance(content, EvaluationResult):
-            results.append((path, content))
-        elif isinstance(content, Advice):
-            advice.append((path, content))
-        else:
-            skipped.append((path, content))
-    if not audits and not results and not advice:
+    contents = [(path, _read(path)) for path in _files(named)]
+    audits = [(path, content) for path, content in contents if isinstance(content, Audit)]
+    results = [(path, content) for path, content in contents if isinstance(content, EvaluationResult)]
+    advice = [(path, content) for path, content in contents if isinstance(content, Advice)]
+    answers = [(path, content) for path, content in contents if isinstance(content, Answer)]
+    skipped = [(path, content) for path, content in contents if isinstance(content, str)]
+    if len(skipped) == len(contents):
         where = ", ".join(map(str, named)) or "nothing"
         reasons = "".join(f"\n  {path}: {reason}" for path, reason in skipped[:5])
-        raise ValueError(f"There is no audit and no evaluation in {where}: {HOW}.{reasons}")
-    folders = dict.fromkeys(path.parent for path, _ in [*audits, *results, *advice])
+        raise ValueError(f"There is nothing to report in {where}: {HOW}.{reasons}")
+    folders = dict.fromkeys(path.parent for path, _ in [*audits, *results, *advice, *answers])
     runs = {folder: run for folder in folders if (run := _run(folder / "run.json"))}
-    return Material(_subjects(audits, _evaluations(results), advice), runs, tuple(skipped))
+    return Material(_subjects(audits, _evaluations(results), advice, answers), runs, tuple(skipped))
 
 
 def _files(named: Sequence[Path]) -> list[Path]:
@@ -126,7 +134,7 @@ def _files(named: Sequence[Path]) -> list[Path]:
     return list(files.values())
 
 
-def _read(path: Path) -> Audit | EvaluationResult | Advice | str:
+def _read(path: Path) -> Audit | EvaluationResult | Advice | Answer | str:
     """What a file holds, or why that is nothing for a report."""
     try:
         values = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -134,13 +142,16 @@ def _read(path: Path) -> Audit | EvaluationResult | Advice | str:
             return Audit.from_dict(values)
         if isinstance(values, dict) and values.get("kind") == ADVICE:
             return Advice.from_dict(values)
+        if isinstance(values, dict) and values.get("kind") == TUNING:
+            answer: Answer = parse(Answer, _SHORT | values)
+            return answer
         if not isinstance(values, dict) or not {"benchmark", "method", "groups", "ndcg", "setting"} <= values.keys():
-            return "neither an audit nor the result of an evaluation"
+            return "not written by audit, evaluate, sweep, tune or advise"
         result = EvaluationResult.from_dict(values)
         for score in (result.ndcg, result.recall, *(group.ndcg for group in result.groups.values())):
             parse(float, score)
     except json.JSONDecodeError as error:
-        return f"no JSON ({error})"
+        return f"not valid JSON ({error})"
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         return f"damaged, or of another version ({error})"
     return result
@@ -168,7 +179,10 @@ def _evaluations(results: Sequence[tuple[Path, EvaluationResult]]) -> list[Evalu
 
 
 def _subjects(
-    audits: Sequence[tuple[Path, Audit]], evaluations: Sequence[Evaluation], advice: Sequence[tuple[Path, Advice]]
+    audits: Sequence[tuple[Path, Audit]],
+    evaluations: Sequence[Evaluation],
+    advice: Sequence[tuple[Path, Advice]],
+    answers: Sequence[tuple[Path, Answer]],
 ) -> tuple[Subject, ...]:
     subjects: list[Subject] = []
 
@@ -187,4 +201,6 @@ def _subjects(
         subject(*map(evaluation.setting.get, ("model", "weights_sha256"))).evaluations.append(evaluation)
     for path, content in advice:
         subject(content.model, content.setting.get("weights_sha256")).advice.append((path, content))
+    for path, answer in answers:
+        subject(answer.model, answer.weights_sha256).tunings.append((path, answer))
     return tuple(subjects)

@@ -20,7 +20,7 @@ from evenspan.report.findings import Tile, subject_findings, tiles
 from evenspan.report.load import Material, Subject
 from evenspan.report.tables import Table, advice_table, audit_tables, data_table, evaluation_table, settings_tables
 
-_PLURALS = {"audit": "audits", "evaluation": "evaluations", "piece of advice": "pieces of advice"}
+_PLURALS = {"audit": "audits", "evaluation": "evaluations", "tuning": "tunings", "piece of advice": "pieces of advice"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def _made_from(material: Material) -> str:
     audits = sum(len(subject.audits) for subject in material.subjects)
     pieces = sum(len(subject.advice) for subject in material.subjects)
     results = sum(len(evaluation.results) for subject in material.subjects for evaluation in subject.evaluations)
-    counts = {"audit": audits, "evaluation": results, "piece of advice": pieces}
+    tunings = sum(len(subject.tunings) for subject in material.subjects)
+    counts = {"audit": audits, "evaluation": results, "tuning": tunings, "piece of advice": pieces}
     return listed([f"{number} {name if number == 1 else _PLURALS[name]}" for name, number in counts.items() if number])
 
 

@@ -41,7 +41,7 @@ def choose(evaluation: Evaluation, audited: str | None = None) -> Choice | None:
         return Choice(results[str(Calibration())], "the default calibration")
     best = max(results.values(), key=attrgetter("ranking_score"))
     exact = results.get(best.method.removesuffix(DETACHED), best)
-    return Choice(exact, f"the best of {len(results)} by the same queries, which flatters it")
+    return Choice(exact, f"the best of {len(results)} on the same queries, which overestimates it")
 
 
 def shown(evaluation: Evaluation, audited: str | None = None) -> list[EvaluationResult]:

@@ -37,10 +37,10 @@ def audit_tables(audit: Audit) -> list[Table]:
     cut = audit.truncation
     rows = [
         ("documents", count(cut.documents), ""),
-        ("of them cut", _part(cut.cut, cut.documents), ""),
+        ("of them cut off", _part(cut.cut, cut.documents), ""),
         ("tokens", count(cut.tokens), ""),
         ("of them never read", _part(cut.unread, cut.tokens), ""),
-        ("tokens of a document that are read", count(cut.room), ""),
+        ("tokens of text that the model reads", count(cut.room), ""),
     ]
     before, after = (_shape(shape) for shape in audit.representations)
     rows += [(name, figure, after.get(name, "")) for name, figure in before.items()]
@@ -55,7 +55,7 @@ def audit_tables(audit: Audit) -> list[Table]:
             for document in cut.worst
         ]
         header = ("document", "tokens", "never read", "begins with")
-        tables.append(Table("Documents that lose most", header, worst, kind="texts"))
+        tables.append(Table("Documents that lose the most text", header, worst, kind="texts"))
     return tables
 
 
@@ -124,7 +124,9 @@ def _methods(
 def advice_table(advice: Advice) -> Table:
     """What was compared, and what each is the best at."""
     header, *rows = advice.table()
-    caption = f"nDCG@10 × 100 by position, what a document takes in the index, and the time to encode; {advice.command}"
+    caption = (
+        f"nDCG@10 × 100 by position, vectors and bytes per document in the index, and encoding time; {advice.command}"
+    )
     return Table(caption, [*header[:-1], "remarks"], rows, kind="texts")
 
 
@@ -146,6 +148,8 @@ def settings_tables(material: Material) -> Iterator[tuple[str, Table]]:
     for subject in material.subjects:
         for path, audit in subject.audits:
             yield _settings(path, {"calibration": audit.calibration, **audit.setting}, material.runs.get(path.parent))
+        for path, answer in subject.tunings:
+            yield _settings(path, {"calibration": answer.calibration, **answer.setting}, material.runs.get(path.parent))
         for path, advice in subject.advice:
             yield _settings(path, {"command": advice.command, **advice.setting}, material.runs.get(path.parent))
         for evaluation in subject.evaluations:

@@ -17,14 +17,14 @@ _FIGURE = re.compile(r"(m\d+-(audit|evaluation|advice)\d+|models)-[\w-]+\.(svg|p
 
 
 def write_report(sources: Iterable[str | Path] | str | Path | Material, output: str | Path = "report.html") -> Path:
-    """Write one self-contained page about audits, evaluations, sweeps and advice, and every figure beside it.
+    """Write a single HTML report about audits, evaluations, sweeps, tuning and advice, and every figure beside it.
 
     Figures go to a folder named after the page, `report_figures` for `report.html`: as SVG, as PNG, and their data as
     CSV. The same sources give the same files.
 
     Args:
-        sources: files and folders that `evenspan audit`, `evaluate`, `sweep` and `advise` wrote, or what `read_sources` made.
-        output: where the page goes; folders that are missing are created once there is something to write.
+        sources: files and folders written by `audit`, `evaluate`, `sweep`, `tune` and `advise`, or what `read_sources` made.
+        output: the page; missing folders are created once there is something to write.
 
     Returns:
         The path of the page.
@@ -32,8 +32,8 @@ def write_report(sources: Iterable[str | Path] | str | Path | Material, output: 
     Raises:
         MissingExtraError: matplotlib is not installed.
         FileNotFoundError: a source does not exist.
-        OSError: the page cannot be written there; said before anything is read.
-        ValueError: there is nothing to report in the sources, or the output is a file that is no page.
+        OSError: the page cannot be written there; raised before anything is read.
+        ValueError: there is nothing to report in the sources, or the output is an existing file that is not HTML.
 
     Example:
         >>> write_report(["audit/", "results/"], "report.html")  # doctest: +SKIP
@@ -62,15 +62,17 @@ def check_output(output: str | Path) -> None:
     require_extra("report", "A report", "matplotlib")
     target = Path(output)
     if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder: name a file, such as {target / 'report.html'}.")
+        raise IsADirectoryError(f"{target} is a folder: give a file, such as {target / 'report.html'}.")
     if target.exists() and target.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"{target} is there and no page: name an .html file, so that nothing else is written over.")
+        raise ValueError(f"{target} exists and is not an HTML page: choose an .html file.")
     for needed in (target.absolute().parent, _figures_of(target.absolute())):
         there = next(folder for folder in (needed, *needed.parents) if folder.exists())
         if not there.is_dir():
-            raise NotADirectoryError(f"{there} is a file where a folder is needed: name another place for the report.")
+            raise NotADirectoryError(
+                f"{there} is a file where a folder is needed: choose another place for the report."
+            )
         if not os.access(there, os.W_OK | os.X_OK):
-            raise PermissionError(f"Nothing can be written to {there}: name another place for the report.")
+            raise PermissionError(f"Cannot write to {there}: choose another place for the report.")
 
 
 def _figures_of(target: Path) -> Path:

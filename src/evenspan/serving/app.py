@@ -181,22 +181,22 @@ async def _while_open(work: Coroutine[Any, Any, Result], param: str | None = Non
         raise errors.ApiError(
             400,
             f"{error.number} of {error.texts} texts are longer than the model reads (numbers "
-            f"{', '.join(map(str, error.places))}), and were not to be truncated.",
+            f"{', '.join(map(str, error.places))}), and the request forbids truncation.",
             param=param,
             code="context_length_exceeded",
         ) from None
     except NoRoomError as error:
         raise errors.ApiError(
-            413, f"The request has {error.tokens:,} tokens, and {error.most:,} find room: send fewer texts at once."
+            413, f"The request has {error.tokens:,} tokens, and the limit is {error.most:,}: send fewer texts at once."
         ) from None
     except QueueFullError as error:
         raise errors.busy(error.retry_after, "The queue is full: try again later.") from None
     except ClosedError as error:
         raise errors.ApiError(503, str(error), headers={"Retry-After": "5"}) from None
     except NotFiniteError:
-        raise errors.ApiError(500, "The model made a vector that is not finite: serve it in float32.") from None
+        raise errors.ApiError(500, "The model returned a vector that is not finite: serve it in float32.") from None
     except BrokenError as error:
-        raise errors.ApiError(500, f"The model failed with {error}: the server's log says where.") from None
+        raise errors.ApiError(500, f"The model failed with {error}: see the server's log.") from None
 
 
 async def unless_left(request: Request, work: Coroutine[Any, Any, Result]) -> Result:

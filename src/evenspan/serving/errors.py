@@ -73,4 +73,4 @@ async def answer_http(_: Request, error: Exception) -> Response:
 
 async def answer_unexpected(_: Request, _error: Exception) -> Response:
     """The answer for everything else. Starlette raises the error again behind it, and the guard logs it."""
-    return ApiError(500, "Something broke in the server.").response()
+    return ApiError(500, "Internal server error: see the server's log.").response()

@@ -100,7 +100,7 @@ class Guard:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() and not host.endswith("]") else host
         if not self.settings.any_host and name not in _LOCAL_HOSTS:
             raise ApiError(
-                403, "Without a key this server answers to localhost alone: set EVENSPAN_API_KEY.", headers=_CLOSE
+                403, "Without a key this server accepts only localhost: set EVENSPAN_API_KEY.", headers=_CLOSE
             )
 
     def _check_key(self, headers: Headers) -> None:
@@ -111,7 +111,7 @@ class Guard:
         if not hmac.compare_digest(given, self.settings.key_digest) or kind.lower() != "bearer":
             raise ApiError(
                 401,
-                "This server needs its key: send it as 'Authorization: Bearer …'.",
+                "This server requires its API key: send 'Authorization: Bearer …'.",
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer", **_CLOSE},
             )
@@ -134,7 +134,7 @@ class Body:
                     pass
         except TimeoutError:
             raise ApiError(
-                408, f"The body did not come within {self._guard.settings.patience:g} seconds.", headers=_CLOSE
+                408, f"The body did not arrive within {self._guard.settings.patience:g} seconds.", headers=_CLOSE
             ) from None
 
     async def _part(self) -> bool:
@@ -147,7 +147,7 @@ class Body:
         if self.size > self._guard.settings.max_bytes:
             await self.refuse()
         if self._guard.held > self._guard.settings.max_held_bytes:
-            raise busy(1, "The server has too many requests in its memory.")
+            raise busy(1, "The server holds too many requests: try again later.")
         self._parts.append(part)
         return bool(message.get("more_body"))
 

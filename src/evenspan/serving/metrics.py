@@ -17,17 +17,17 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         take: dict[str, Any] = {"registry": self.registry}
-        self.requests = Counter("evenspan_requests", "Requests that were answered", ["path", "status"], **take)
+        self.requests = Counter("evenspan_requests", "Answered requests", ["path", "status"], **take)
         self.seconds = Histogram(
-            "evenspan_request_seconds", "From the first byte to the answer", ["path"], buckets=_SECONDS, **take
+            "evenspan_request_seconds", "From the first byte to the response", ["path"], buckets=_SECONDS, **take
         )
-        self.texts = Counter("evenspan_texts", "Texts that were encoded", ["input_type"], **take)
-        self.tokens = Counter("evenspan_tokens", "Tokens that were encoded", ["input_type"], **take)
-        self.truncated = Counter("evenspan_truncated_texts", "Texts that were cut", ["input_type"], **take)
-        self.left = Counter("evenspan_clients_left", "Clients that left before their answer", **take)
+        self.texts = Counter("evenspan_texts", "Encoded texts", ["input_type"], **take)
+        self.tokens = Counter("evenspan_tokens", "Encoded tokens", ["input_type"], **take)
+        self.truncated = Counter("evenspan_truncated_texts", "Truncated texts", ["input_type"], **take)
+        self.left = Counter("evenspan_clients_left", "Clients that left before the response", **take)
         self.batches = Histogram("evenspan_batch_tokens", "Tokens in a batch", ["input_type"], buckets=_TOKENS, **take)
         self.busy = Counter("evenspan_encoding_seconds", "Time in which batches were encoded", **take)
-        self.waited = Counter("evenspan_waiting_seconds", "Time of it in which only a GPU had something to do", **take)
+        self.waited = Counter("evenspan_waiting_seconds", "Time of it in which only the GPU was busy", **take)
         self.waiting = Gauge("evenspan_waiting_tokens", "Tokens in the queue", **take)
 
     def text(self) -> bytes:

@@ -99,7 +99,7 @@ class EncoderProcess:
                 await self.check()
             except ClosedError as error:
                 if not self._is_ending:
-                    _logger.error("%s It is ended before it is done.", error)
+                    _logger.error("%s It is stopped.", error)
                     await asyncio.to_thread(self.kill)
             await asyncio.sleep(1)
 
@@ -111,7 +111,7 @@ class EncoderProcess:
         """
         state = await self.state()
         if state.hangs:
-            raise ClosedError(f"The encoder process hangs: at one step for {state.step_seconds:.0f} seconds.")
+            raise ClosedError(f"The encoder process hangs: one step has taken {state.step_seconds:.0f} seconds.")
         if self._failures >= _FAILURES:
             raise ClosedError("Batches fail.")
 
@@ -220,7 +220,7 @@ class EncoderProcess:
         closed = ClosedError(self.died or "The server is shutting down.")
         self._in_loop(lambda: self._settle([(number, closed) for number in self._waiting]))
         if not self._ready.is_set():
-            self._error = self._error or RuntimeError(self.died or "The server was stopped while it began.")
+            self._error = self._error or RuntimeError(self.died or "The server was stopped while starting.")
             self._ready.set()
         elif self.died is not None:
             self.on_death(self.died)

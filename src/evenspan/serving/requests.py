@@ -32,7 +32,7 @@ class _Request(BaseModel):
         for name in values if isinstance(values, dict) else ():
             if name not in cls.model_fields:
                 raise ValueError(
-                    f"unknown field {clipped(tame(str(name)), 80)!r}; known are {', '.join(cls.model_fields)}"
+                    f"unknown field {clipped(tame(str(name)), 80)!r}; allowed are {', '.join(cls.model_fields)}"
                 )
         return values
 
@@ -113,7 +113,7 @@ def cohere_order(request: CohereRequest, settings: ServerSettings) -> Order:
         raise ApiError(400, "texts must be a list of texts.", param="texts")
     if request.max_tokens is not None:
         raise ApiError(
-            400, "max_tokens is not supported: texts are cut where the model stops reading.", param="max_tokens"
+            400, "max_tokens is not supported: texts are truncated at the model's limit.", param="max_tokens"
         )
     return Order(role, texts, request.output_dimension, _refuses_long(request.truncate))
 
@@ -124,10 +124,10 @@ def check_model(name: str, settings: ServerSettings) -> Role | None:
         if name == f"{settings.name}:{role}":
             return role
     if name != settings.name:
-        known = f"{settings.name}, {settings.name}:query and {settings.name}:document"
+        known = f"{settings.name}, {settings.name}:query, {settings.name}:document"
         raise ApiError(
             404,
-            f"There is no model {clipped(tame(name), 80)!r} here, but {known}.",
+            f"Unknown model {clipped(tame(name), 80)!r}. Available: {known}.",
             param="model",
             code="model_not_found",
         )
@@ -144,15 +144,15 @@ def _role(model: str, given: dict[str, str | None], settings: ServerSettings) ->
     roles = {role for role in said.values() if role is not None}
     if len(roles) > 1:
         names = " and ".join(name for name, role in said.items() if role is not None)
-        raise ApiError(400, f"{names} contradict each other: query or document?", param="input_type")
+        raise ApiError(400, f"{names} contradict each other: one says query, one document.", param="input_type")
     if roles:
         return roles.pop()
     if settings.default_input_type is not None:
         return _ROLES[settings.default_input_type]
     raise ApiError(
         400,
-        "Is this a query or a document? Documents are calibrated, queries are not. Send input_type 'query' or 'document', "
-        f"or call the model {settings.name}:query or {settings.name}:document.",
+        "input_type is missing: documents are calibrated, queries are not. Send input_type 'query' or 'document', or call "
+        f"the model {settings.name}:query or {settings.name}:document.",
         param="input_type",
         code="missing_input_type",
     )
@@ -162,20 +162,20 @@ def _inputs(given: Any, name: str, settings: ServerSettings) -> list[str] | list
     """The texts of a request, or their token ids."""
     given = [given] if isinstance(given, str) or _are_ids(given) else given
     if not isinstance(given, list) or not given:
-        raise ApiError(400, f"{name} must be a text or a list of texts, and not empty.", param=name)
+        raise ApiError(400, f"{name} must be a text or a list of texts, not empty.", param=name)
     if len(given) > settings.max_texts:
-        raise ApiError(413, f"{name} has {len(given):,} texts; at most {settings.max_texts:,} at once.", param=name)
+        raise ApiError(413, f"{name} has {len(given):,} texts; the limit is {settings.max_texts:,}.", param=name)
     if all(isinstance(text, str) for text in given):
         if any(_has_surrogates(text) for text in given):
-            raise ApiError(400, f"{name} holds halves of surrogate pairs, which are no text.", param=name)
+            raise ApiError(400, f"{name} contains unpaired surrogates, which are not valid text.", param=name)
         return given
     if not all(_are_ids(ids) for ids in given):
         raise ApiError(400, f"{name} must be a text or a list of texts.", param=name)
     if not settings.accept_token_ids:
         raise ApiError(
             400,
-            f"{name} holds token ids, which are another tokenizer's unless you know better: send texts (in LangChain "
-            "check_embedding_ctx_length=False), or start the server with --accept-token-ids.",
+            "Token ids are not accepted by default. Send text (in LangChain check_embedding_ctx_length=False), or start the "
+            "server with --accept-token-ids.",
             param=name,
         )
     return given

@@ -74,12 +74,12 @@ def access(host: str, *, no_auth: bool, environment: Mapping[str, str] = os.envi
     """
     key = environment.get(KEY_VARIABLE, "")
     if no_auth and key:
-        raise ValueError(f"--no-auth and {KEY_VARIABLE} exclude each other: leave one of them out.")
+        raise ValueError(f"--no-auth and {KEY_VARIABLE} cannot be combined: leave one of them out.")
     if not (is_local(host) or key or no_auth):
         raise ValueError(
-            f"--host {host} would be open to other machines: set {KEY_VARIABLE} to a key that clients must send, or say "
+            f"--host {host} would be open to other machines: set {KEY_VARIABLE} to a key that clients must send, or give "
             "--no-auth."
         )
     if key and (key != key.strip() or not key.isascii() or not key.isprintable()):
-        raise ValueError(f"{KEY_VARIABLE} must be printable ASCII without spaces around it: no header can hold it.")
+        raise ValueError(f"{KEY_VARIABLE} must be printable ASCII without spaces around it, to fit into a header.")
     return (digest(key) if key else None), bool(key) or no_auth

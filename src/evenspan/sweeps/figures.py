@@ -171,7 +171,7 @@ def strengths_of_models(sweeps: Mapping[str, Sweep], key: str) -> Figure:
     limits = (min(ends) - room, max(ends) + room)
     return Figure(
         key,
-        "What strength does to each model",
+        "Effect of strength on each model",
         " ".join(sentences),
         "Change of nDCG@10 (×100) from the plain model as calibration gets stronger, one panel for each model. Above the line "
         "is a gain, below it a cost.",
@@ -228,7 +228,7 @@ def _draw_trade_off(axes: Any, start: Point, places: Mapping[Calibration, Point]
         axes.scatter([], [], marker=_MARKERS[variant], color=palette.MUTED, label=variant)
     for layers in [name for name in _COLOURS if any(str(setting.layers) == name for setting in places)]:
         axes.plot([], [], color=_COLOURS[layers], linewidth=5, label=LAYER_NAMES[layers])
-    axes.set(xlabel="PSI  (0: every position alike)", ylabel="HM of nDCG@10")
+    axes.set(xlabel="PSI  (0: every position equal)", ylabel="HM of nDCG@10")
     axes.margins(0.08)
     axes.legend(ncols=3, handlelength=1.2, handletextpad=0.5, **_LEGEND)
 

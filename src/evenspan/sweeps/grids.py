@@ -50,23 +50,21 @@ def read_grid(name: str | Path) -> list[Calibration]:
     grids = {"paper": paper_grid, "ablation": ablation_grid, "even": even_grid}
     if str(name) in grids:
         return grids[str(name)]()
-    path, way_out = Path(name), f"write one calibration string a line, such as '{Calibration()}'."
+    path, way_out = Path(name), f"write one calibration string per line, such as '{Calibration()}'."
     if not path.is_file():
-        raise ValueError(
-            f"There is no grid called {str(name)!r}: say 'paper', 'ablation', 'even', or name a file of settings."
-        )
+        raise ValueError(f"Unknown grid {str(name)!r}: use 'paper', 'ablation', 'even', or a file of settings.")
     try:
         text = path.read_text(encoding="utf-8-sig")
         lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
         entries = json.loads(text) if text.lstrip().startswith(("[", "{")) else lines
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is no UTF-8 text: {way_out}") from None
+        raise ValueError(f"{path} is not UTF-8 text: {way_out}") from None
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON: {error}.") from None
+        raise ValueError(f"{path} is not valid JSON: {error}.") from None
     if not isinstance(entries, list):
-        raise ValueError(f"{path} must hold a JSON list of calibrations, or one calibration string a line.")
+        raise ValueError(f"{path} must contain a JSON list of calibrations, or one calibration string per line.")
     if not entries:
-        raise ValueError(f"{path} holds no settings: {way_out}")
+        raise ValueError(f"{path} contains no settings: {way_out}")
     return [_read(entry, path) for entry in entries]
 
 
@@ -78,4 +76,4 @@ def _read(entry: object, path: Path) -> Calibration:
             return Calibration.from_dict(entry)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
-    raise ValueError(f"{path}: {json.dumps(entry)} is no calibration: write a string such as '{Calibration()}'.")
+    raise ValueError(f"{path}: {json.dumps(entry)} is not a calibration: write a string such as '{Calibration()}'.")

@@ -168,7 +168,7 @@ def nanobeir_rows(runner: TableRunner) -> Iterator[ReproducedRow]:
 def posir_rows(runner: TableRunner, languages: Sequence[str], settings: Sequence[str]) -> Iterator[ReproducedRow]:
     """PosIR: a row for each language and method, and their macro-averages."""
     for wrong in (language for language in languages if language not in LANGUAGE_NAMES):
-        raise ValueError(f"PosIR has no language {wrong!r}; there are {', '.join(LANGUAGE_NAMES)}.")
+        raise ValueError(f"PosIR has no language {wrong!r}. Available: {', '.join(LANGUAGE_NAMES)}.")
     for wrong in (setting for setting in settings if setting not in NOT_AVERAGED):
         raise ValueError(f"PosIR is run as x-x or x-en, not {wrong!r}.")
     summary, by_language = runner.rows("posir"), runner.rows("posir_by_language")

@@ -64,7 +64,7 @@ def reproduce(
         **options: as in `evaluate` (`cache`, `batch_size`, …).
     """
     if table not in TABLES:
-        raise ValueError(f"There is no table {table!r}; the paper has {', '.join(TABLES)}.")
+        raise ValueError(f"Unknown table {table!r}. Available: {', '.join(TABLES)}.")
     require_evaluation("Reproducing the paper's tables", "chonkie", "datasets", "pyarrow")
     known = paper_models(table)
     if paper_model is not None and paper_model not in known:
@@ -86,7 +86,7 @@ def reproduce(
             rows = tuple(nanobeir_rows(runner))
         else:
             rows = tuple(posir_rows(runner, languages or LANGUAGES, settings))
-    notes = ["a first look on a part of the data: the paper's figures are of all of it"] if tiny else []
+    notes = ["part of the data only: the paper's figures are of all of it"] if tiny else []
     notes += [] if name in known else [f"The paper has no figures of {name}; it has {', '.join(known)}."]
     notes += [_MEAN] if inspection.pooling == "mean" else []
     notes += [_LAST_TOKEN] if inspection.pooling == "last" else []

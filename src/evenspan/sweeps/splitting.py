@@ -30,7 +30,7 @@ def split(benchmark: Benchmark, share: float, seed: int) -> set[QueryKey]:
         fewest = min(inside[group], outside[group])
         if fewest < FEW:
             raise ValueError(
-                f"Only {fewest} queries of {group!r} are on one side of the split, and nothing can be told from fewer than "
-                f"{FEW}: use a larger benchmark, or another share or seed."
+                f"Only {fewest} queries of {group!r} are on one side of the split, and at least {FEW} are needed: "
+                f"use a larger benchmark, or another share or seed."
             )
     return part

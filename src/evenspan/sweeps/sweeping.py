@@ -105,7 +105,7 @@ def _usable(
         except (TypeError, ValueError) as error:
             failures[setting] = str(error)
     if len(failures) == len(settings):
-        raise ValueError(f"None of the {len(settings)} settings can be used. {next(iter(failures.values()))}")
+        raise ValueError(f"None of the {len(settings)} settings works for this model. {next(iter(failures.values()))}")
     return [setting for setting in settings if setting not in failures], failures
 
 

@@ -12,7 +12,7 @@ from evenspan.encoding import Truncated
 from evenspan.evaluation.benchmarks.texts import is_made_of_texts
 from evenspan.evaluation.cache import write_whole
 from evenspan.evaluation.comparing import Comparison, Difference
-from evenspan.formatting import count
+from evenspan.formatting import count, counted
 from evenspan.sweeps.objectives import Aim, Objective
 from evenspan.sweeps.sweep_result import SweepResult
 
@@ -25,7 +25,7 @@ class Tuning:
 
     Attributes:
         calibration: what to use, as `calibrate` takes it; None: leave it off.
-        candidate: the best setting on the development queries, of those that cost no more than they may if there are any.
+        candidate: the best setting on the development queries, among those with acceptable losses if there are any.
         chosen: whether it was better there than the plain model.
         development: plain and candidate on the queries that chose.
         confirmation: plain and candidate on the other queries, with the significance of the difference.
@@ -69,8 +69,8 @@ class Tuning:
         plain = self.sweep.plain
         kind = "stand-in queries" if is_made_of_texts(plain.setting["benchmark_options"]) else "queries"
         return (
-            f"It rests on {count(len(plain.per_query))} {kind} in {count(plain.setting['documents'])} documents of "
-            f"{plain.benchmark}: those on one part of the documents chose, the others confirmed."
+            f"Based on {count(len(plain.per_query))} {kind} over {counted(plain.setting['documents'], 'document')} of "
+            f"{plain.benchmark}: those of one part of the documents chose the setting, the others confirmed it."
         )
 
     @property
@@ -80,25 +80,26 @@ class Tuning:
         measured = f"{aim.figure} {100 * gain.value:+.2f}"
         if gain.interval is not None:
             measured += f", 95 % interval {100 * gain.interval[0]:+.2f} to {100 * gain.interval[1]:+.2f}"
-        best = f"the best of {len(self.sweep.results)} settings {queries}"
-        best += ", of those that cost no more than they may" if self.passed_over else ""
+        best = f"the best {'among the acceptable ' * bool(self.passed_over)}of {len(self.sweep.results)} settings {queries}"
         if self.calibration is not None:
-            answer = f"Use {self.calibration}: {best}, and on the others {measured}."
+            answer = f"Use {self.calibration}: {best}; on the others {measured}."
             if aim.limited:
                 answer += " Beyond noise, overall nDCG@10 does not fall and no position loses more than another gains."
-            answer += f" It has its price: {'; '.join(self.losses)}." if self.losses else ""
+            answer += f" Losses: {'; '.join(self.losses)}." if self.losses else ""
         elif self.losses:
-            answer = f"Leave it off: {self.candidate} was {best}, and has on the others {measured}, but it costs more than it "
-            answer += f"may: {'; '.join(self.losses)}. To go by HM alone, choose the objective 'hm' (--objective hm)."
+            answer = f"Leave it off: {self.candidate} was {best}, on the others {measured}, but its losses are not "
+            answer += (
+                f"acceptable: {'; '.join(self.losses)}. To choose by HM alone, use the objective 'hm' (--objective hm)."
+            )
         elif self.chosen:
             sure = gain.interval is not None and gain.interval[0] > 0  # and yet no star
-            why = "are on too few documents to confirm its gain" if sure else "show a gain that is within noise"
-            answer = f"Leave it off: {self.candidate} was {best}, but the others {why} ({measured})."
+            why = "cannot be confirmed on so few documents" if sure else "is within noise"
+            answer = f"Leave it off: {self.candidate} was {best}, but its gain on the others {why} ({measured})."
         else:
             answer = (
                 f"Leave it off: {queries} none of {len(self.sweep.results)} settings was better than the plain model. "
             )
-            answer += f"The best of them, {self.candidate}, has on the others {measured}."
+            answer += f"The best of them, {self.candidate}, on the others: {measured}."
         answer += f" Not chosen, though better by {aim.figure}: {self.passed_over}." if self.passed_over else ""
         return answer
 
@@ -130,7 +131,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class LeftOff:
-    """What tuning answers, without any work, where no setting could change anything."""
+    """The answer of tuning, without any work, if all texts are too short for every setting."""
 
     truncation: Truncated
     settings: int
@@ -144,9 +145,8 @@ class LeftOff:
     def answer(self) -> str:
         """What to do, and why."""
         return (
-            f"Leave it off: the longest of {count(self.truncation.documents)} documents has "
-            f"{count(self.truncation.longest)} tokens, and none of {self.settings} settings changes documents of fewer than "
-            f"{count(self.fewest_tokens)}. Texts that short have no positions to even out."
+            f"Leave it off: all texts are shorter than {count(self.fewest_tokens)} tokens (the longest has "
+            f"{count(self.truncation.longest)}), so no setting changes them."
         )
 
     def to_dict(self) -> dict[str, Any]:

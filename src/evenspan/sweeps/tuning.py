@@ -1,4 +1,4 @@
-"""Choose a setting on one part of the queries, confirm it on the rest, or say that it is better left off."""
+"""Choose a setting on one part of the queries and confirm it on the rest, or find that none helps."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ def tune(
     seed: int = 42,
     **options: Any,
 ) -> Tuning | LeftOff:
-    """Find the setting for a model on a benchmark, or find that the plain model is as good.
+    """Find the best setting for a model on a benchmark, if any beats the plain model.
 
-    Instead of a benchmark, texts will do: sentences of a sample of them stand in for questions, as in
-    `load_benchmark("texts:corpus.jsonl")`. What tells settings apart needs no labels.
+    Instead of a benchmark, texts can be given: sentences of a sample of them stand in for questions, as in
+    `load_benchmark("texts:corpus.jsonl")`. No labels are needed.
 
     The best setting on a part of the queries is compared with the plain model on the others; all questions on one document
-    are on the same side. It is recommended if it is better beyond noise: a paired bootstrap interval of 95 % over documents
-    that lies above 0. What counts is the objective:
+    are on the same side. It is recommended if it is better beyond noise: the paired 95 % bootstrap interval over documents
+    lies above 0. The objective is one of:
 
     - `"balanced"`: HM, unless overall nDCG@10 falls beyond noise, or a position loses more than any other gains, beyond noise;
     - `"hm"`: HM, whatever it costs;
     - `"ndcg"`: nDCG@10 over all queries;
-    - `"worst"`: nDCG@10 of the position that is found worst.
+    - `"worst"`: nDCG@10 of the worst position.
 
     For chunks, and for documents of mixed lengths, tune over `even_grid()`: the paper's baskets make short texts worse.
 
-    `development` is the share of the documents whose queries choose, `seed` that of the split and of the bootstrap. With
-    `detached` the choice is among approximate figures; what is confirmed is exact. All other arguments are those of `sweep`.
+    `development` is the share of the documents whose queries choose the setting, `seed` that of the split and of the bootstrap.
+    With `detached` the choice uses approximate figures; the confirmation is exact. All other arguments are those of `sweep`.
     """
     require_evaluation("Tuning")
     check_decision(development, objective, resamples)
@@ -160,9 +160,9 @@ def decide(
 def _best(
     aim: Aim, plain: EvaluationResult, results: Mapping[Calibration, EvaluationResult]
 ) -> tuple[Calibration, Comparison, str | None]:
-    """The best setting that costs no more than it may, or if there is none the best one; its comparison with plain.
+    """The best setting with acceptable losses, or if there is none the best one; its comparison with plain.
 
-    Of one that is better and costs more than it may, what it costs.
+    And the losses of a better one that is not acceptable.
     """
     ranked = sorted(results, key=lambda setting: -aim.score(results[setting]))
     first = compare([plain, results[ranked[0]]])

@@ -78,7 +78,7 @@ def encode(
     check_calibrations(calibrations)
     if prompt is None and prompt_name is not None:
         if prompt_name not in model.prompts:
-            raise ValueError(f"The model has no prompt {prompt_name!r}; it has {', '.join(model.prompts)}.")
+            raise ValueError(f"The model has no prompt {prompt_name!r}. Available: {', '.join(model.prompts)}.")
         prompt = model.prompts[prompt_name]
     encoder = Encoder(model, prompt=prompt, batch_size=batch_size, unit=False, check_finite=False)
     bar = ProgressBar(bar_label(len(calibrations)), len(texts), shown=bool(show_progress_bar))

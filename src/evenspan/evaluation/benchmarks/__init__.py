@@ -29,7 +29,7 @@ def load_benchmark(name_or_path: str | os.PathLike[str], *, limit: int | None = 
         name_or_path: `"fineweb-posq"`, `"squad-posq"`, `"posir"`, `"nanobeir"`, a folder with `corpus.jsonl`,
             `queries.jsonl` and qrels (also with .gz or .zst), a `.json` file in SQuAD format (or a folder of them), or
             `"texts:corpus.jsonl"`: any corpus, sentences of whose documents stand in for questions.
-        limit: a quick look: at most that many documents in each collection.
+        limit: maximum documents per collection, for a quick look.
         **options: of the source; for hub sources `path` names a local copy in the hub's own layout.
 
     Example:
@@ -46,7 +46,7 @@ def load_benchmark(name_or_path: str | os.PathLike[str], *, limit: int | None = 
         module, function = "squad", "load_squad_files"
     else:
         raise ValueError(
-            f"There is no benchmark {name!r}: give a folder, a file in SQuAD format, "
+            f"Unknown benchmark {name!r}: give a folder, a file in SQuAD format, "
             f"texts:FILE for a corpus without questions, or one of {', '.join(SOURCES)}."
         )
     loader: Callable[..., Benchmark] = getattr(import_module(f"{__name__}.{module}"), function)
@@ -54,7 +54,7 @@ def load_benchmark(name_or_path: str | os.PathLike[str], *, limit: int | None = 
     known = list(inspect.signature(loader).parameters)[len(arguments) :]
     unknown = next((option for option in options if option not in known), None)
     if unknown is not None:
-        raise ValueError(f"The benchmark {name!r} has no option {unknown!r}; it has {', '.join(known)}.")
+        raise ValueError(f"The benchmark {name!r} has no option {unknown!r}. Available: {', '.join(known)}.")
     return loader(*arguments, **options).limited(limit)
 
 

@@ -56,20 +56,20 @@ def check_known(names: Sequence[str], known: Sequence[str], kind: str, rest: str
     """Refuse the first name that is not known; the error lists those that are."""
     for name in names:
         if name not in known:
-            raise ValueError(f"{kind} {name!r}{rest}; there are {', '.join(known)}.")
+            raise ValueError(f"{kind} {name!r}{rest}. Available: {', '.join(known)}.")
 
 
 def _check_copy(repository: str, path: str | Path | None) -> None:
     if path is not None and not Path(path).is_dir():
-        raise FileNotFoundError(f"{path} is no folder: `path` names a local copy of the data set {repository}.")
+        raise FileNotFoundError(f"{path} is not a folder: `path` names a local copy of the data set {repository}.")
 
 
 def how_to_provide(repository: str, path: str | Path | None) -> str:
     """What to do when a data set cannot be had."""
     if path is not None:
-        return f"{path} is no copy of {repository}: it must have the layout of the data set on the hub."
+        return f"{path} is not a copy of {repository}: it must have the layout of the data set on the hub."
     return (
-        f"Cannot get the data set {repository!r}: the hub cannot be reached and it is not in the local cache. Where "
-        f"there is a connection run `hf download {repository} --repo-type dataset --local-dir DIR`, then load it with "
+        f"Cannot get the data set {repository!r}: the hub cannot be reached and it is not in the local cache. With "
+        f"a connection run `hf download {repository} --repo-type dataset --local-dir DIR`, then load it with "
         "path=DIR (on the command line: --option path=DIR)."
     )

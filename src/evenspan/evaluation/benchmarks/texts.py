@@ -22,8 +22,8 @@ class TooShortError(ValueError):
 
     def __init__(self, texts: Sequence[str]) -> None:
         super().__init__(
-            f"None of the {len(texts):,} texts has a sentence to take from its beginning, middle and end: stand-in queries "
-            "need longer texts."
+            f"None of the {len(texts):,} texts has a usable sentence at its beginning, middle and end: stand-in queries need "
+            "longer texts."
         )
         self.texts = texts
 
@@ -37,14 +37,14 @@ def load_texts(
     sentences: int = 9,
     left_out: float = 0.5,
 ) -> Benchmark:
-    """Documents out of any source, with sentences of theirs as queries.
+    """Documents from any source, with sentences of them as queries.
 
     Args:
         location: a file, a folder, a glob, `-` or a dataset on the hub.
         sample: how many documents are searched, drawn at random.
         seed: of all that is drawn.
         field: the field of the text (default: `text`, or the only one).
-        format: what the files hold, where their names do not say.
+        format: the file format, if the extension does not show it.
         sentences: at most so many of a document, the same number from its beginning, middle and end.
         left_out: the share of the words of a sentence (in scripts without spaces: of its characters) that is left out.
     """
@@ -69,7 +69,7 @@ def from_texts(
     texts = list(texts)  # a column of a table has labels, not places
     usable = [number for number, text in enumerate(texts) if isinstance(text, str) and text.strip()]
     if not usable:
-        raise ValueError("There is no text to look at: texts must hold at least one document.")
+        raise ValueError("texts must contain at least one document that is not empty.")
     if sample is not None and _at_least_one("sample", sample) < len(usable):
         usable = sorted(random.Random(seed).sample(usable, sample))  # noqa: S311 - a sample, not a secret
     chosen = [storable(texts[number]) for number in usable]
@@ -108,9 +108,7 @@ def _benchmark(
     known = {"source": SOURCE, **options, **made}
     notes = [_remark(len(drawn), of, len(corpus), left_out)]
     if apart:
-        notes.append(
-            f"{len(apart):,} near-duplicate documents were left out, so that each query has one right document"
-        )
+        notes.append(f"near-duplicates left out, so that each query has one right document: {len(apart):,}")
     notes += [texts.in_words()[:-1]] * bool(texts.left_out)
     title = f"{name} (stand-in queries)"
     return Benchmark(
@@ -127,7 +125,7 @@ def _query(stand_in: StandIn, corpus: dict[str, str]) -> Query:
 def _remark(queries: int, answered: int, documents: int, left_out: float) -> str:
     how = "as they are" if left_out == 0 else f"with {100 * left_out:.0f} % of their words left out"
     of = f"{queries:,} sentences of {answered:,} of the {documents:,} documents, {how}"
-    return f"stand-in queries, not real questions: {of}; they rank settings, and say less about levels"
+    return f"stand-in queries, not real questions: {of}; use them to compare settings, not as absolute scores"
 
 
 def _at_least_one(name: str, value: int) -> int:

@@ -33,6 +33,6 @@ BASELINES: dict[str, type[Method]] = {
 def baseline(name: str, **options: Any) -> Method:
     """A baseline by its name, e.g. `baseline("window-average", window=128)`; options of others are ignored."""
     if name not in BASELINES:
-        raise ValueError(f"There is no baseline {name!r}; there are {', '.join(BASELINES)}.")
+        raise ValueError(f"Unknown baseline {name!r}. Available: {', '.join(BASELINES)}.")
     known = {field.name for field in fields(BASELINES[name])}
     return BASELINES[name](**{option: value for option, value in options.items() if option in known})

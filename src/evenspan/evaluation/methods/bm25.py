@@ -24,8 +24,8 @@ class Bm25(Method):
     """BM25 by bm25s: words, no vectors. Where its scores differ by position, the data does, not a model.
 
     Args:
-        k1: how much a word counts that stands in a document again.
-        b: how much long documents are held back.
+        k1: weight of repeated words.
+        b: strength of length normalization.
         stemmer: a language of Snowball, such as `"german"`; `"none"`; or `"auto"`: that of the documents, told by their
             function words, if there is one.
     """
@@ -42,7 +42,7 @@ class Bm25(Method):
             raise ValueError(f"b must lie between 0 and 1, not {self.b}.")
         if self.stemmer not in ("auto", "none") and self.stemmer not in _algorithms():
             known = ", ".join(("auto", "none", *_algorithms()))
-            raise ValueError(f"There is no stemmer {self.stemmer!r}; there are {known}.")
+            raise ValueError(f"Unknown stemmer {self.stemmer!r}. Available: {known}.")
 
     @property
     def name(self) -> str:

@@ -66,7 +66,7 @@ class ShardEncoder:
         import ray
 
         if ray.get(self._handoff.begin.remote(work)) > tries:
-            raise RuntimeError(f"{tries} workers died {when}, perhaps for want of memory.")
+            raise RuntimeError(f"{tries} workers died {when}, perhaps out of memory.")
 
 
 def windows_of(block: Any) -> Iterator[list[str] | TokenizedTexts]:

@@ -49,9 +49,7 @@ def locate_store(
     if "://" in text:
         scheme = re.match(r"[a-z][a-z0-9+]*(?=://)", text)  # and no more of it: it may hold a password
         advice = "use a folder, parquet:FOLDER, or postgresql://…"
-        raise ValueError(
-            f"There is no store for {'such an address' if scheme is None else f'{scheme[0]}://…'}: {advice}."
-        )
+        raise ValueError(f"Unsupported store {'address' if scheme is None else f'{scheme[0]}://…'}: {advice}.")
     kind, folder = _kind_of(text, replace=replace)
     if kind == "parquet":
         require_extra("index", "An index of Parquet files", "pyarrow")

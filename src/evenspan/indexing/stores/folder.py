@@ -182,7 +182,7 @@ class FolderStore(Store):
         others = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith(LOCK))
         if others:
             files = ", ".join(others[:3])
-            raise ValueError(f"{self.folder} holds other files ({files}) and no index: use a new folder.")
+            raise ValueError(f"{self.folder} contains other files ({files}) and no index: use a new folder.")
 
     def _sweep(self) -> None:
         """Remove what neither the index names nor what is built beside it."""

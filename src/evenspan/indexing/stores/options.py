@@ -86,11 +86,11 @@ class StoreOptions:
         """Refuse what a kind of store does not have."""
         known = INDEXES[kind]
         if self.index not in ("auto", *known):
-            raise ValueError(f"{location} has no index {self.index!r}; there are {', '.join(known)}.")
+            raise ValueError(f"{location} has no index type {self.index!r}. Available: {', '.join(known)}.")
         index = known[0] if self.index == "auto" else self.index
         for name in (*_GRAPH, *_LISTS):
             fitting = _GRAPH if index.startswith("hnsw") else _LISTS if index.startswith("ivf") else ()
             # LanceDB keeps a graph in each part.
             fits = name in fitting or (kind == "lance" and index.startswith("hnsw") and name in _LISTS)
             if getattr(self, name) is not None and not fits:
-                raise ValueError(f"{name} is no option of the index {index!r} of {location}.")
+                raise ValueError(f"{name} is not an option of the index {index!r} of {location}.")

@@ -74,12 +74,12 @@ class PostgresStore(Store):
                 self._session.run("CREATE EXTENSION IF NOT EXISTS vector")
             self._session.take(self._base, _beside(self._base))
         elif not self._session.exists(f"{self.table}_evenspan"):
-            raise FileNotFoundError(f"There is no index {self.table!r} in this database.")
+            raise FileNotFoundError(f"No index {self.table!r} found in this database. Build one with `evenspan index`.")
         register_vector(self._session.connection)
         self.generation = self._generation()
 
     def _taken(self) -> ValueError:
-        return ValueError(f"There is a table {self._base!r} already and it is no index: use another --table.")
+        return ValueError(f"There is a table {self._base!r} that is not an index: use another --table.")
 
     def _is_index(self, table: str) -> bool:
         """Whether a table was made by a run, which then wrote its settings beside it."""
@@ -98,7 +98,7 @@ class PostgresStore(Store):
             return None
         rows = self._session.ask("SELECT settings FROM {about}")
         if rows and rows[0][0].get("_format", 1) > FORMAT:
-            raise ValueError(f"{self.location} was made by a newer evenspan: install that.")
+            raise ValueError(f"{self.location} was made by a newer evenspan: upgrade evenspan.")
         return dict(rows[0][0]) if rows else None
 
     def _generation(self) -> str:

@@ -64,12 +64,12 @@ class CalibratedEncoder(AbsEncoder):
         **kwargs: Any,
     ) -> None:
         if name is not None and not re.fullmatch(r"[^/]+/[^/]+", name):
-            raise ValueError(f"mteb wants a model's name as 'organisation/model', not {name!r}.")
+            raise ValueError(f"mteb expects model names like 'organisation/model', not {name!r}.")
         if not isinstance(model, SentenceTransformer):
             from_hub = revision is not None and not os.path.isdir(model)
             model = load(model, **kwargs, **({"revision": revision} if from_hub else {}))
         elif kwargs:
-            raise TypeError(f"{', '.join(kwargs)}: options of loading, and this model is loaded already.")
+            raise TypeError(f"{', '.join(kwargs)}: options for loading, but this model is already loaded.")
         self.model = model
         self.model_prompts = {key: text for key, text in model.prompts.items() if text is not None}
         if isinstance(calibration, str):

@@ -46,7 +46,7 @@ def miniature(
         >>> model = evenspan.miniature("cls")  # doctest: +SKIP
     """
     if pooling not in get_args(PoolingToken):
-        raise ValueError(f"There are three miniatures, 'cls', 'last' and 'mean', and none called {pooling!r}.")
+        raise ValueError(f"Unknown miniature {pooling!r}. Available: 'cls', 'last', 'mean'.")
     check_device(kwargs.get("device"))
     folder = base_folder(base)
     weights = _merged_weights(folder / "model.safetensors", pooling)
@@ -77,7 +77,7 @@ def base_folder(base: str | os.PathLike[str] | None) -> Path:
     elif Path(base).is_dir():
         folder = Path(base)
     elif os.fspath(base).count("/") != 1:
-        raise FileNotFoundError(f"There is no folder {os.fspath(base)!r}, and it is no name on the hub either.")
+        raise FileNotFoundError(f"{os.fspath(base)!r} is neither a folder nor a name on the hub.")
     else:
         from huggingface_hub import snapshot_download
 
@@ -85,7 +85,7 @@ def base_folder(base: str | os.PathLike[str] | None) -> Path:
         folder = Path(snapshot_download(os.fspath(base), allow_patterns=needed))
     weights = folder / "model.safetensors"
     if not weights.is_file():
-        raise FileNotFoundError(f"{folder} is no folder of all-MiniLM-L6-v2: it has no model.safetensors.")
+        raise FileNotFoundError(f"{folder} is not a folder of all-MiniLM-L6-v2: it has no model.safetensors.")
     with weights.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != BASE_SHA256:

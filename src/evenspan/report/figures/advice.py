@@ -25,8 +25,8 @@ def advice_figures(advice: Advice, key: str) -> list[Figure]:
         f"{key}-sizes",
         "What quality costs",
         f"{'; '.join(points)}. {'; '.join(marked)}.",
-        "HM of nDCG@10 over positions, by the bytes of a document in the index, on a logarithmic scale. Up and left is better. "
-        "Rings: the best at something, see the table. Hybrid search is flattered where sentences stand in for questions.",
+        "HM of nDCG@10 over positions, by bytes per document in the index, on a logarithmic scale. Up and left is better. "
+        "Rings: rows with a mark in the table. Hybrid search is overestimated where sentences stand in for questions.",
         (Panel("", partial(_draw, rows=advice.rows), 3.8),),
         ("index", "method", *_COLUMNS, "marks"),
         tuple(
@@ -57,6 +57,6 @@ def _draw(axes: Any, rows: tuple[AdviceRow, ...]) -> None:
         axes.plot([], [], color=colour, linewidth=5, label=name)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda value, _: count(value))
-    axes.set(xlabel="bytes of a document in the index", ylabel="HM of nDCG@10")
+    axes.set(xlabel="bytes per document in the index", ylabel="HM of nDCG@10")
     axes.margins(0.1)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, columnspacing=1, handlelength=1.2)

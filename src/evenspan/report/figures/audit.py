@@ -1,4 +1,4 @@
-"""The figures of an audit: what the vector reflects, and where the pooling token looks."""
+"""The figures of an audit: what the vector reflects, and where the pooling token attends."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _representation(shapes: Sequence[Representation], key: str) -> Figure:
         f"{key}-representation",
         "How much each position is reflected",
         " ".join(sentences),
-        "Cosine of a segment of average content with the vector of its whole document, by the position of the segment. A "
-        f"level line treats every position alike. Bands: 95 % bootstrap intervals over {shapes[0].documents} documents.",
+        "Cosine of a segment of average content with the vector of its whole document, by position. A level line means that "
+        f"every position counts equally. Bands: 95 % bootstrap intervals over {shapes[0].documents} documents.",
         (Panel("", partial(_draw_representation, shapes=shapes), 3.5),),
         ("view", "position", "cosine", "low", "high"),
         tuple(rows),
@@ -75,7 +75,7 @@ def _heat_map(sides: Sequence[Side], key: str) -> Figure:
     sentences, rows, panels = [], [], []
     widest = max(len(look.basket_documents) for _, _, look in sides)
     every_row = sides[0][2].every_row
-    reader, giver = ("tokens look", "all tokens") if every_row else ("the pooling token looks", "the pooling token")
+    reader, giver = ("tokens attend", "all tokens") if every_row else ("the pooling token attends", "the pooling token")
     for name, _, look in sides:
         last = look.layers[-1]
         values = ", ".join(f"{100 * value:.1f} %" for value in last.baskets[:12])
@@ -94,7 +94,7 @@ def _heat_map(sides: Sequence[Side], key: str) -> Figure:
         f"Where {reader}",
         " ".join(sentences),
         f"Mean share of the attention that each basket gets from {giver}, over the documents that have it and all "
-        f"heads. The last basket is read by {readers[-1]} of {readers[0]} documents, and is often a short one. ● marks a "
+        f"heads. {readers[-1]} of {readers[0]} documents reach the last basket, which is often a short one. ● marks a "
         "calibrated layer.",
         tuple(panels),
         ("view", "layer", "calibrated", "basket", "from_token", "mass", "documents"),
@@ -138,13 +138,13 @@ def _self_mass(sides: Sequence[Side], key: str) -> Figure:
     top = 100 * max(layer.self_mass[4] for _, _, look in sides for layer in look.layers)
     sentences, rows = [], []
     title, meaning = (
-        "What the pooling token keeps for itself",
+        "Self-attention of the pooling token",
         "Share of its attention that the pooling token gives itself",
     )
     if sides[0][2].every_row:
         title, meaning = (
-            "What goes to the ends",
-            "Mean share of their attention that tokens give those outside the baskets",
+            "Attention outside the baskets",
+            "Mean share of attention that tokens give to tokens outside the baskets",
         )
     for name, _, look in sides:
         high, last = max(look.layers, key=lambda layer: layer.self_mass[2]), look.layers[-1]
@@ -160,8 +160,8 @@ def _self_mass(sides: Sequence[Side], key: str) -> Figure:
         title,
         " ".join(sentences),
         f"{meaning}, over documents and heads: line at the median, box "
-        "from the 25th to the 75th percentile, whiskers from the 5th to the 95th. Segments are in random order, unless the "
-        "text is called intact.",
+        "from the 25th to the 75th percentile, whiskers from the 5th to the 95th. Segments are in random order, except in "
+        "intact text.",
         tuple(Panel(name, partial(_draw_self_mass, sides=drawn, top=top)) for name, drawn in panels),
         ("view", "layer", "calibrated", "p5", "p25", "p50", "p75", "p95", "mean", "first_token_mean"),
         tuple(rows),

@@ -52,7 +52,7 @@ def _self_mass(looks: Mapping[str, Mapping[str, Attention]]) -> Figure:
     colours = dict(zip(looks["shuffled"], palette.METHODS, strict=False))
     return Figure(
         "models-self-mass",
-        "What the pooling token keeps for itself, model by model",
+        "Self-attention of the pooling token, by model",
         " ".join(sentences),
         "Share of its attention that the pooling token of the plain model gives itself, over documents and heads, from the "
         "first layer (0) to the last (1): line at the median, band from the 25th to the 75th percentile.",

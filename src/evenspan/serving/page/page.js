@@ -36,7 +36,7 @@ function say(text, bad = false) {
 async function begin() {
   try {
     const model = (await ask("v1/models")).data[0];
-    byId("model").textContent = `${model.id}, served with the calibration ${model.calibration}. How much of a document’s vector each part makes up.`;
+    byId("model").textContent = `${model.id}, served with the calibration ${model.calibration}. How much each part of a document contributes to its vector.`;
     const own = model.calibration === "none" ? "soft" : model.calibration;
     base = Object.fromEntries(own.split(",").map((part, at) => (at ? part.split("=") : ["variant", part])));
     const layers = base.layers ?? "half";
@@ -61,7 +61,7 @@ async function look() {
   const input = byId("document").value;
   if (!input.trim()) {
     byId("result").hidden = true;
-    return say("Paste a document, or take the example.");
+    return say("Paste a document, or load the example.");
   }
   if (!byId("segments").validity.valid || !byId("segments").value) {
     byId("result").hidden = true;
@@ -103,9 +103,9 @@ function show(found) {
   byId("near").hidden = !found.question;
   if (found.question) {
     const [plain, calibrated] = found.question.map((value) => value.toFixed(3));
-    byId("near").textContent = `The document’s nearness to the question: ${plain} plain, ${calibrated} calibrated. Nearest is part ${best + 1}.`;
+    byId("near").textContent = `Similarity of document and question: ${plain} plain, ${calibrated} calibrated. Most similar: part ${best + 1}.`;
   }
-  byId("unread").textContent = found.unread ? `The model does not read the last ${found.unread} of ${found.tokens} tokens.` : "";
+  byId("unread").textContent = found.unread ? `The last ${found.unread} of ${found.tokens} tokens are cut off.` : "";
   byId("result").hidden = false;
   say(`${found.parts.length} parts of ${found.tokens} tokens, ${found.calibration}`);
 }
