@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import h11
@@ -37,7 +37,7 @@ def run(
     settings: ServerSettings,
     listener: socket.socket,
     ready: Callable[[str], None],
-    surroundings: Surroundings = nullcontext,
+    surroundings: Surroundings = contextlib.nullcontext,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
@@ -121,6 +121,10 @@ def _protocol(patience: float) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            # Head and body are written apart: the body would wait for the client's delayed acknowledgement of the head, 40 ms.
+            # asyncio sees to it only for sockets that were made with the protocol's number, which `create_server` leaves out.
+            with contextlib.suppress(OSError):  # if the client is gone already
+                transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport.set_write_buffer_limits(0)  # so that `pause_writing` is called whenever something is left
             self._expect_head()
 
