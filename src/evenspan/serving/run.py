@@ -21,8 +21,6 @@ from evenspan.serving.guard import Guard
 from evenspan.serving.process import EncoderProcess
 from evenspan.serving.settings import ServerSettings
 
-_MOST_CONNECTIONS = 2048
-
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that is bound before a model is loaded: a port that is taken costs no time."""
@@ -68,7 +66,6 @@ def _serve(app: Guard, listener: socket.socket, ready: Callable[[str], None]) ->
         log_level="error",
         access_log=False,
         server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
     )
     server = _Server(config, app.engine, lambda: ready(f"http://{f'[{host}]' if ':' in host else host}:{port}"))
     app.engine.on_death = lambda _: setattr(server, "should_exit", True)
