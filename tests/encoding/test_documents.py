@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 import evenspan
 from evenspan.encoding import fallback, processes
-from evenspan.models import batches, windows
+from evenspan.models import batches, features, windows
 
 TEXTS = [tiny.text(3 + number % 40, number) for number in range(60)]
 SETTING = evenspan.Calibration(strength=1.0, basket_size=16)
@@ -236,6 +236,37 @@ def test_an_error_in_a_process_is_told(cls_model) -> None:
     own.close()
     thread.join(timeout=600)
     assert not thread.is_alive()
+
+
+def test_a_process_tokenizes_the_next_window_while_it_encodes_one(cls_model, monkeypatch) -> None:
+    second, (early, late) = threading.Event(), (TEXTS[:30], TEXTS[30:])
+    tokenize, launch = features.TextFeatures.tokenize, batches.BatchRunner.launch
+
+    def tokenized(own: features.TextFeatures, texts: list[str]) -> features.TokenizedTexts:
+        if texts == late:
+            second.set()
+        return tokenize(own, texts)
+
+    def launched(own: batches.BatchRunner, window: batches.Window) -> batches.Launched:
+        assert second.wait(20), "the next window is not tokenized"
+        return launch(own, window)
+
+    expected = cls_model.encode_document(TEXTS)
+    monkeypatch.setattr(features.TextFeatures, "tokenize", tokenized)
+    monkeypatch.setattr(batches.BatchRunner, "launch", launched)
+    own, its = multiprocessing.Pipe()
+    thread = threading.Thread(target=processes._work, args=(cls_model, "cpu", {"unit": False}, its), daemon=True)
+    thread.start()
+    with own:
+        assert own.recv() == (None, None, None), "it is ready"
+        for number, texts in enumerate((early, late)):
+            own.send((number, texts))
+        for number, texts in enumerate((early, late)):
+            answered, encoded, error = own.recv()
+            assert (answered, error) == (number, None)
+            np.testing.assert_allclose(encoded[0], expected[30 * number :][:30], atol=2e-6)
+            assert encoded[1] == list(map(len, cls_model.tokenizer(texts)["input_ids"]))
+    thread.join(timeout=600)
 
 
 @pytest.mark.parametrize("as_list", [True, False])

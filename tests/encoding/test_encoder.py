@@ -219,3 +219,14 @@ def test_bars_say_what_is_encoded_and_get_full(cls_model, tmp_path, monkeypatch)
     evaluate(cls_model, benchmark, resamples=0, progress=False)
     evaluate(cls_model, benchmark, method="bm25", resamples=0)  # encodes nothing
     assert not bars.states
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_tokenized_texts_give_what_texts_give(on_gpu, cls_model) -> None:
+    counts: list[int] = []
+    encoder = Encoder(cls_model, counted=counts.extend)
+    encoder._on_gpu = on_gpu  # which encodes a list window by window
+    texts = [tiny.text(1 + number % 7, number) for number in range(600)]
+    tokenized = encoder.tokenize(texts)
+    np.testing.assert_allclose(encoder.encode_tokenized(tokenized), encoder.encode(texts), atol=2e-6)
+    assert counts == tokenized.counts * 2

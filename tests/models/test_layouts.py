@@ -136,3 +136,23 @@ def test_modules_are_left_as_they_were(cls_model, slow_kernel) -> None:
 def test_torch_has_the_kernel_that_is_called() -> None:
     assert packed.varlen_kernel() is varlen_attn
     assert not packed.runs_on(torch.device("cpu"))
+
+
+def test_float32_is_said_once_to_cost_speed(cls_model, slow_kernel, monkeypatch, caplog) -> None:
+    refuse = packed._refuse
+
+    def refuses_float32(query: torch.Tensor, *others: object) -> None:  # as on a GPU
+        if query.dtype == torch.float32:
+            raise NotImplementedError("not float32")
+        refuse(query, *others)
+
+    monkeypatch.setattr(packed, "_refuse", refuses_float32)
+    encoder = Encoder(cls_model)
+    with caplog.at_level(logging.WARNING, logger="evenspan"):
+        encoder.encode(TEXTS)
+        with evenspan.calibrated(cls_model, SETTING):
+            encoder.encode(TEXTS)
+        assert [record.message.partition(",")[0] for record in caplog.records] == ["The model is in float32"]
+        caplog.clear()
+        Encoder(cls_model.bfloat16()).encode(TEXTS)
+        assert not caplog.records

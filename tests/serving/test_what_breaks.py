@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from evenspan.serving import process
+from evenspan.serving import guard, process
 from evenspan.serving.app import create_app
 from evenspan.serving.batcher import ClosedError
 from evenspan.serving.child import Surroundings
-from evenspan.serving.messages import BrokenError
+from evenspan.serving.messages import BrokenError, State
 from evenspan.serving.ray import Replica
 from evenspan.serving.settings import ServerSettings
 
@@ -91,3 +91,26 @@ def test_errors_that_nobody_expected_have_the_form_of_others(
     assert bool(caplog.records) is bool(logged)
     assert logged in caplog.text
     assert "w1 w2" not in caplog.text
+
+
+def test_too_many_open_requests_are_refused_and_the_server_is_watched_on(folder, monkeypatch) -> None:
+    client = client_of(folder)
+    engine, while_open = client.app.engine, []
+
+    async def fails(_: object) -> None:
+        while_open.append(client.app.open)
+        raise BrokenError("MemoryError")
+
+    async def is_well() -> State:
+        return State(0, 0.0, hangs=False)
+
+    for name, step in (("encode", fails), ("state", is_well)):
+        monkeypatch.setattr(engine, name, step)
+    monkeypatch.setattr(guard, "_MOST_REQUESTS", 1)
+    assert [client.post("/v1/embeddings", json=FEW).status_code for _ in range(2)] == [500, 500]
+    assert (while_open, client.app.open) == ([1, 1], 0)
+    monkeypatch.setattr(guard, "_MOST_REQUESTS", 0)
+    refused = client.post("/v1/embeddings", json=FEW)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (503, "server_error")
+    assert (int(refused.headers["retry-after"]), refused.headers["access-control-allow-origin"]) == (1, ELSEWHERE)
+    assert [client.get(path).status_code for path in ("/health", "/metrics")] == [200, 200]

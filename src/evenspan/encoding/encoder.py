@@ -22,7 +22,7 @@ from evenspan.models.features import Ids, TextFeatures, TokenizedTexts
 from evenspan.models.modules import call_options
 from evenspan.models.reading import document_prompt, query_prompt
 from evenspan.models.standard import NotStandardError, text_features
-from evenspan.models.windows import FIRST_TEXTS, text_windows
+from evenspan.models.windows import FIRST_TEXTS, in_windows, text_windows
 from evenspan.progress import ProgressBar
 
 _USUAL_SIZE = 32  # the default of `evaluate`, `sweep` and `audit`: on a GPU, batches are limited by tokens alone
@@ -123,6 +123,12 @@ class Encoder:
         windows = (self._ids(features, window) for window in list_windows(texts, on_gpu=self._on_gpu))
         arrays = list(self._run(features, windows, bar, attempt))
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+    def encode_tokenized(self, texts: TokenizedTexts) -> NDArray[np.float32]:
+        """What `encode` returns for texts that `tokenize` was given.  # (texts, dimensions)"""
+        both = zip(in_windows(texts.ids), in_windows(texts.counts), strict=True)
+        windows = (TokenizedTexts(*each) for each in both) if self._on_gpu else iter([texts])
+        return np.concatenate(list(self.windows(windows)))
 
     def stream(self, texts: Iterable[str], bar: ProgressBar | None = None) -> Iterator[NDArray[np.float32]]:
         """The vectors of any number of texts, in their order, window by window: no more than a few windows are held."""

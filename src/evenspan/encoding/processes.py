@@ -11,7 +11,7 @@ import logging
 import multiprocessing
 import pickle
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -23,6 +23,7 @@ from sentence_transformers import SentenceTransformer
 
 from evenspan.encoding.encoder import Encoder
 from evenspan.models.devices import check_device
+from evenspan.models.features import TokenizedTexts
 from evenspan.prefetching import prefetched
 
 _AT_HAND = 2  # windows that a process has, one of which it encodes
@@ -183,21 +184,24 @@ def _not_copied(error: Exception) -> TypeError:
 def _work(model: SentenceTransformer, device: str, options: dict[str, Any], pipe: Connection) -> None:
     """What a process does: encode windows until there are no more."""
 
-    def received() -> Any:
+    def tokenized() -> Generator[tuple[int, list[str], TokenizedTexts | None], None, None]:
+        """The next window is tokenized while one is encoded; the first comes when it is known that there is an encoder."""
         while True:
             try:
-                yield pipe.recv()
+                number, texts = pipe.recv()
             except (EOFError, OSError):
                 return
+            yield number, texts, encoder.tokenize(texts)
 
-    with contextlib.suppress(OSError), prefetched(received()) as items:  # if whoever asked is gone
+    with contextlib.suppress(OSError), prefetched(tokenized()) as items:  # if whoever asked is gone
         try:
             counts: list[int] = []
             encoder = Encoder(model.to(device), counted=counts.extend, **options)
             pipe.send((None, None, None))
-            for number, texts in items:
+            for number, texts, ready in items:
                 counts.clear()
-                pipe.send((number, (encoder.encode(texts), counts), None))
+                vectors = encoder.encode(texts) if ready is None else encoder.encode_tokenized(ready)
+                pipe.send((number, (vectors, counts), None))
         except OSError:
             raise
         except Exception as error:

@@ -27,6 +27,10 @@ from evenspan.core.verifying import tolerance
 from evenspan.models.features import Ids, Layout, TextFeatures
 
 _logger = logging.getLogger(__name__)
+_FLOAT32 = (
+    "The model is in float32, for which this GPU has no attention without padding: batches are padded, and slower. Half "
+    "precision is faster: save the model in it, or load it with model_kwargs={'dtype': 'bfloat16'} (or 'float16')."
+)
 _PROBE_LENGTHS = (9, 40, 300, 3)
 # By the model: what spoke against batches without padding when they were tried, by dtype, setting and place.
 _trials: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], str | None]] = WeakKeyDictionary()
@@ -54,7 +58,10 @@ class Layouts:
         known = _trials.setdefault(transformer.model, {})
         packing = cls(features, attention_modules(transformer.model))
         if key not in known:
+            is_first = all(dtypes != other for other, *_ in known)
             known[key] = packing._why_not(model, device, options)
+            if known[key] is not None and is_first and (dtypes[1] or dtypes[0]) == torch.float32:
+                _logger.warning(_FLOAT32)
         reason = known[key]
         _logger.debug("Batches are %s.", "without padding" if reason is None else f"padded: {reason}")
         return packing if reason is None else cls(features)

@@ -16,6 +16,8 @@ from evenspan.serving.process import EncoderProcess
 from evenspan.serving.settings import digest
 
 OPEN_PATHS = ("/", "/page.css", "/page.js", "/health")
+_WATCHING = ("/health", "/metrics")  # answered however much there is to do
+_MOST_REQUESTS = 2048  # open at a time: each takes memory, however few its tokens are
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _LINGER = (
     3.0  # seconds that go on being read after a body was refused: a client that still writes would miss the answer
@@ -38,6 +40,7 @@ class Guard:
         self.engine, self.settings, self.metrics = engine, engine.settings, engine.metrics
         self.app = self._for_pages(app)
         self.held = 0  # bytes of bodies
+        self.open = 0  # requests, but for those of `_WATCHING`
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -85,6 +88,10 @@ class Guard:
         length = headers.get("content-length", "0")
         if not length.isdecimal():
             raise ApiError(400, "Content-Length must be a number.", headers=_CLOSE)
+        counts = scope["path"] not in _WATCHING
+        if counts and self.open >= _MOST_REQUESTS:
+            raise ApiError(503, "The server has too many open requests: try again later.", headers={"Retry-After": "1"})
+        self.open += counts
         body = Body(self, receive)
         try:
             if len(length) > 18 or int(length) > self.settings.max_bytes:
@@ -93,6 +100,7 @@ class Guard:
             await self.app(scope, body.receive, send)
         finally:
             self.held -= body.size
+            self.open -= counts
 
     def _check_host(self, headers: Headers) -> None:
         """Without a key only this machine is served: a page of another site that found its way here names its own host."""

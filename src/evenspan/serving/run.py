@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import h11
@@ -20,8 +20,6 @@ from evenspan.serving.errors import ApiError
 from evenspan.serving.guard import Guard
 from evenspan.serving.process import EncoderProcess
 from evenspan.serving.settings import ServerSettings
-
-_MOST_CONNECTIONS = 2048
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -37,7 +35,7 @@ def run(
     settings: ServerSettings,
     listener: socket.socket,
     ready: Callable[[str], None],
-    surroundings: Surroundings = nullcontext,
+    surroundings: Surroundings = contextlib.nullcontext,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
@@ -68,7 +66,6 @@ def _serve(app: Guard, listener: socket.socket, ready: Callable[[str], None]) ->
         log_level="error",
         access_log=False,
         server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
     )
     server = _Server(config, app.engine, lambda: ready(f"http://{f'[{host}]' if ':' in host else host}:{port}"))
     app.engine.on_death = lambda _: setattr(server, "should_exit", True)
@@ -121,6 +118,10 @@ def _protocol(patience: float) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            # Head and body are written apart: the body would wait for the client's delayed acknowledgement of the head, 40 ms.
+            # asyncio sees to it only for sockets that were made with the protocol's number, which `create_server` leaves out.
+            with contextlib.suppress(OSError):  # if the client is gone already
+                transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport.set_write_buffer_limits(0)  # so that `pause_writing` is called whenever something is left
             self._expect_head()
 
