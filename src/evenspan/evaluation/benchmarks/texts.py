@@ -108,8 +108,11 @@ def _benchmark(
     known = {"source": SOURCE, **options, **made}
     notes = [_remark(len(drawn), of, len(corpus), left_out)]
     if apart:
+        many = len(apart) > len(texts.texts) / 3
         notes.append(
             f"{len(apart):,} near-duplicate documents were left out, so that each query has one right document"
+            + f": that is more than a third of {len(texts.texts):,}, and those that are left may not stand for all"
+            * many
         )
     notes += [texts.in_words()[:-1]] * bool(texts.left_out)
     title = f"{name} (stand-in queries)"
