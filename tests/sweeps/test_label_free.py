@@ -52,7 +52,7 @@ def test_short_texts_are_left_alone_without_any_work(tmp_path) -> None:
         assert answer.calibration is None
         assert answer.answer.startswith("Leave it off: the longest of")
     with pytest.raises(TooShortError, match="stand-in queries need longer texts"):  # long enough to be calibrated
-        tuned(model, [" ".join(["W1"] * 100) + "." * 3 for _ in range(5)])
+        tuned(model, [" ".join(["W1 W2."] * 50)] * 5)
 
 
 def test_an_answer_is_saved_and_every_command_takes_it(tmp_path, monkeypatch, capsys) -> None:
