@@ -12,7 +12,7 @@ from helpers import readers
 import evenspan
 from evenspan import Calibration
 from evenspan.advising.advice import Advice, AdviceRow
-from evenspan.advising.choosing import FLATTERED, NOISE, Limits, choice, marked
+from evenspan.advising.choosing import FLATTERED, LEFT_OFF, NOISE, Limits, choice, marked
 from evenspan.advising.layouts import layouts
 from evenspan.cli import main
 from evenspan.corpus.texts import index_fields
@@ -20,6 +20,7 @@ from evenspan.evaluation import evaluate, load_benchmark
 from evenspan.evaluation.benchmarks.texts import from_texts
 from evenspan.evaluation.methods import Calibrated, ChunksMax, Plain
 from evenspan.report import write_report
+from evenspan.report.figures.advice import advice_figures
 
 SETTING = Calibration(layers="last", strength=1.0, basket_size=32)
 
@@ -62,13 +63,29 @@ def test_what_a_front_loaded_model_is_advised(advice) -> None:
     assert replace(again, results=advice.results) == advice
 
 
-def test_a_model_without_bias_gets_the_same_advice_whatever_the_seed(tmp_path) -> None:
-    model, texts = readers.reader(tmp_path), readers.documents(30)
-    given = [evenspan.advise(model, texts, SETTING, seed=seed, resamples=100, progress=False) for seed in range(10)]
+@pytest.mark.parametrize("setting", [SETTING, None], ids=["given", "tuned"])
+def test_a_model_without_bias_gets_the_same_advice_whatever_the_seed(tmp_path_factory, setting) -> None:
+    cache = tmp_path_factory.getbasetemp() / "even"  # documents are the same every time
+    model, texts = readers.reader(cache / "model"), readers.documents(30, sentences=60)
+    options = {"resamples": 100, "progress": False, "cache": cache}
+    given = [evenspan.advise(model, texts, setting, seed=seed, **options) for seed in range(10)]
     assert {each.calibration for each in given} == {None}
     assert len({each.command for each in given}) == 1
-    assert given[0].command.endswith("--calibration none")
+    assert given[0].command.endswith("--calibration none --chunk-tokens 128")
     assert all("Leave calibration off" in each.sentence for each in given)
+    assert all(row.remark for each in given for row in each.rows if row.calibrated)
+    tuned = {row.remark for each in given for row in each.rows if row.name.endswith("tokens, calibrated")}
+    assert setting or tuned == {LEFT_OFF}
+
+
+@pytest.mark.parametrize("texts", [readers.documents(12), readers.documents(1) * 10], ids=["twelve", "the same"])
+def test_nothing_is_told_from_few_documents(model, texts) -> None:
+    """Among ten documents every one is found, and each is the best."""
+    few = evenspan.advise(model, texts, SETTING, resamples=100, progress=False)
+    assert few.sentence.startswith("There are too few documents to tell anything: ")
+    assert not any(each.marks for each in few.rows)
+    assert (few.calibration, few.command.endswith("my-index --calibration none")) == (None, True)
+    assert "".join(figure.description for figure in advice_figures(few, "a")).endswith(" bytes.")
 
 
 def row(name: str, mean: float, vectors: float, remark: str | None = None) -> AdviceRow:
