@@ -35,6 +35,13 @@ def advice(model) -> Advice:
     return evenspan.advise(model, from_texts(readers.documents(), seed=1), SETTING, resamples=100, progress=False)
 
 
+def test_former_advice_leaves_nothing_in_the_folder(advice, tmp_path) -> None:
+    advice.write(tmp_path)
+    (tmp_path / "chunks.json").write_text('{"method": "mine"}')
+    replace(advice, rows=advice.rows[:1], results=advice.results[:1]).write(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"none.json", "advice.json", "advice.txt", "chunks.json"}
+
+
 def test_figures_are_those_of_evaluate(model, advice) -> None:
     benchmark = from_texts(readers.documents(), seed=1)
     chunked = ChunksMax(128, cut="sentences", calibration=replace(SETTING, partition="even"))

@@ -55,6 +55,11 @@ def test_short_texts_are_left_alone_without_any_work(tmp_path) -> None:
         tuned(model, [" ".join(["W1 W2."] * 50)] * 5)
 
 
+def test_too_few_documents_are_told_how_to_be_more(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"use more documents \(--sample\), or another share or seed"):
+        tuned(readers.reader(tmp_path), readers.documents(5))
+
+
 def test_an_answer_is_saved_and_every_command_takes_it(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("evenspan.cli.tune.find_spec", lambda _: None)  # without matplotlib there are no figures
     model = readers.reader(tmp_path / "model", bias=3.0)
@@ -70,7 +75,17 @@ def test_an_answer_is_saved_and_every_command_takes_it(tmp_path, monkeypatch, ca
     assert list((tmp_path / "out").glob("*.png")) == []
     saved = tmp_path / "out" / "tuning.json"
     found = json.loads(saved.read_text())["calibration"]
-    assert f"Use {found}: the best of 4 settings" in capsys.readouterr().out
+    own = tmp_path / "out" / f"{SETTINGS[1]}.json"  # with a name that a result had, but none
+    own.write_text('{"method": "mine"}')
+    with_short = [*line[:3], str(tmp_path / "short.jsonl"), *line[4:], "--output", str(tmp_path / "out"), "--quiet"]
+    (tmp_path / "short.jsonl").write_text('{"text": "W1 W2."}')
+    shown = capsys.readouterr().out
+    assert main(with_short) == 0
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left == {"tuning.json", "tuning.txt", "run.json", own.name}  # nothing of the former run
+    capsys.readouterr()
+    assert f"Use {found}: the best of 4 settings" in shown
+    saved.write_text(json.dumps({"kind": "tuning", "calibration": found}))
     assert main(["inspect", folder, "--calibration", str(saved), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["calibration"] == found
     saved.write_text(json.dumps({"kind": "tuning", "calibration": None}))
