@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
+import sys
 from dataclasses import replace
 
 import pytest
@@ -15,7 +17,7 @@ from evenspan.advising.advice import Advice, AdviceRow
 from evenspan.advising.choosing import FLATTERED, LEFT_OFF, NOISE, Limits, choice, marked
 from evenspan.advising.layouts import layouts
 from evenspan.cli import main
-from evenspan.corpus.texts import index_fields
+from evenspan.corpus.texts import index_options, read_texts
 from evenspan.evaluation import evaluate, load_benchmark
 from evenspan.evaluation.benchmarks.texts import from_texts
 from evenspan.evaluation.methods import Calibrated, ChunksMax, Plain
@@ -168,7 +170,26 @@ def test_the_command_runs_as_printed(model, tmp_path, capsys) -> None:
     assert "3 documents" in capsys.readouterr().out
 
 
+def test_the_command_of_standard_input_and_of_bad_rows_runs_too(model, tmp_path, capsys, monkeypatch) -> None:
+    model.save_pretrained(str(tmp_path / "model"))
+    rows = [{"body": f"W1 W{n}.", "title": "W2"} for n in range(5)] + [{"body": ""}, {"title": "W3"}]
+
+    def run(*line: str) -> str:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(map(json.dumps, rows)).encode())))
+        assert main([*line, "--quiet"]) == 0
+        return capsys.readouterr().out
+
+    shown = run("advise", str(tmp_path / "model"), "--texts", "-", "--field", "body", "--no-cache")
+    words = shlex.split(shown.rstrip().splitlines()[-1])
+    assert words[-6:] == ["--field", "body", "--id", "@line", "--max-rejects", "0.3"]
+    words[words.index("my-index")] = f"parquet:{tmp_path / 'index'}"
+    assert "5 documents" in run(*words[1:])
+
+
 def test_the_command_names_documents_by_lines_where_ids_do_not_tell_them_apart(tmp_path) -> None:
+    def fields(location) -> dict[str, str]:
+        return index_options(str(location), read_texts(location))
+
     corpus = tmp_path / "corpus.jsonl"
     for ids, options in (
         (["a", 2, "c"], {}),
@@ -177,12 +198,14 @@ def test_the_command_names_documents_by_lines_where_ids_do_not_tell_them_apart(t
         (["", "", 3], {"--id": "@line"}),
     ):
         corpus.write_text("".join(json.dumps({"id": name, "text": "W1."}) + "\n" for name in ids))
-        assert index_fields(str(corpus)) == options
+        assert fields(corpus) == options
+    corpus.write_text("".join(f'{{"id": {n}, "text": "{"W1" * (n > 1)}"}}\n' for n in range(10)))
+    assert fields(corpus) == {"--max-rejects": "0.3"}
     for name, rows in (("a", '{"id": 1, "text": "W1."}\n' * 3), ("b", '{"_id": 1, "text": "W2."}\n' * 3)):
         (tmp_path / f"{name}.jsonl").write_text(rows)
-    assert index_fields(str(tmp_path / "[ab].jsonl")) == {"--id": "@line"}
+    assert fields(tmp_path / "[ab].jsonl") == {"--id": "@line"}
     corpus.write_text('{"id": "W1."}\n{"id": "W2."}\n')  # a text is no id, too
-    assert index_fields(str(corpus)) == {"--field": "id", "--id": "@line"}
+    assert fields(corpus) == {"--field": "id", "--id": "@line"}
 
 
 def test_the_command_of_hybrid_search_builds_both_indexes() -> None:

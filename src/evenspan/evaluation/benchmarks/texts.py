@@ -49,6 +49,13 @@ def load_texts(
         left_out: the share of the words of a sentence (in scripts without spaces: of its characters) that is left out.
     """
     drawn = read_texts(location, field, _at_least_one("sample", sample), seed, format)
+    return of_texts(drawn, location, sample, seed, field, sentences, left_out)
+
+
+def of_texts(
+    drawn: Texts, location: str, sample: int, seed: int, field: str | None, sentences: int = 9, left_out: float = 0.5
+) -> Benchmark:
+    """The same out of texts that were read already: standard input is there only once."""
     options = {"location": str(location), "field": field, "sample": sample, "found": drawn.available}
     name = Path(location).name.partition(".")[0].strip("*?-") or "texts"  # not of a pattern or of standard input
     return _benchmark(drawn, name, seed, sentences, left_out, options)
