@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
+import sys
 from dataclasses import replace
 
 import pytest
@@ -12,14 +14,15 @@ from helpers import readers
 import evenspan
 from evenspan import Calibration
 from evenspan.advising.advice import Advice, AdviceRow
-from evenspan.advising.choosing import FLATTERED, NOISE, Limits, choice, marked
+from evenspan.advising.choosing import FLATTERED, LEFT_OFF, NOISE, Limits, choice, marked
 from evenspan.advising.layouts import layouts
 from evenspan.cli import main
-from evenspan.corpus.texts import index_fields
+from evenspan.corpus.texts import index_options, read_texts
 from evenspan.evaluation import evaluate, load_benchmark
 from evenspan.evaluation.benchmarks.texts import from_texts
 from evenspan.evaluation.methods import Calibrated, ChunksMax, Plain
 from evenspan.report import write_report
+from evenspan.report.figures.advice import advice_figures
 
 SETTING = Calibration(layers="last", strength=1.0, basket_size=32)
 
@@ -32,6 +35,13 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def advice(model) -> Advice:
     return evenspan.advise(model, from_texts(readers.documents(), seed=1), SETTING, resamples=100, progress=False)
+
+
+def test_former_advice_leaves_nothing_in_the_folder(advice, tmp_path) -> None:
+    advice.write(tmp_path)
+    (tmp_path / "chunks.json").write_text('{"method": "mine"}')
+    replace(advice, rows=advice.rows[:1], results=advice.results[:1]).write(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"none.json", "advice.json", "advice.txt", "chunks.json"}
 
 
 def test_figures_are_those_of_evaluate(model, advice) -> None:
@@ -62,13 +72,29 @@ def test_what_a_front_loaded_model_is_advised(advice) -> None:
     assert replace(again, results=advice.results) == advice
 
 
-def test_a_model_without_bias_gets_the_same_advice_whatever_the_seed(tmp_path) -> None:
-    model, texts = readers.reader(tmp_path), readers.documents(30)
-    given = [evenspan.advise(model, texts, SETTING, seed=seed, resamples=100, progress=False) for seed in range(10)]
+@pytest.mark.parametrize("setting", [SETTING, None], ids=["given", "tuned"])
+def test_a_model_without_bias_gets_the_same_advice_whatever_the_seed(tmp_path_factory, setting) -> None:
+    cache = tmp_path_factory.getbasetemp() / "even"  # documents are the same every time
+    model, texts = readers.reader(cache / "model"), readers.documents(30, sentences=60)
+    options = {"resamples": 100, "progress": False, "cache": cache}
+    given = [evenspan.advise(model, texts, setting, seed=seed, **options) for seed in range(10)]
     assert {each.calibration for each in given} == {None}
     assert len({each.command for each in given}) == 1
-    assert given[0].command.endswith("--calibration none")
+    assert given[0].command.endswith("--calibration none --chunk-tokens 128")
     assert all("Leave calibration off" in each.sentence for each in given)
+    assert all(row.remark for each in given for row in each.rows if row.calibrated)
+    tuned = {row.remark for each in given for row in each.rows if row.name.endswith("tokens, calibrated")}
+    assert setting or tuned == {LEFT_OFF}
+
+
+@pytest.mark.parametrize("texts", [readers.documents(12), readers.documents(1) * 10], ids=["twelve", "the same"])
+def test_nothing_is_told_from_few_documents(model, texts) -> None:
+    """Among ten documents every one is found, and each is the best."""
+    few = evenspan.advise(model, texts, SETTING, resamples=100, progress=False)
+    assert few.sentence.startswith("There are too few documents to tell anything: ")
+    assert not any(each.marks for each in few.rows)
+    assert (few.calibration, few.command.endswith("my-index --calibration none")) == (None, True)
+    assert "".join(figure.description for figure in advice_figures(few, "a")).endswith(" bytes.")
 
 
 def row(name: str, mean: float, vectors: float, remark: str | None = None) -> AdviceRow:
@@ -144,7 +170,26 @@ def test_the_command_runs_as_printed(model, tmp_path, capsys) -> None:
     assert "3 documents" in capsys.readouterr().out
 
 
+def test_the_command_of_standard_input_and_of_bad_rows_runs_too(model, tmp_path, capsys, monkeypatch) -> None:
+    model.save_pretrained(str(tmp_path / "model"))
+    rows = [{"body": f"W1 W{n}.", "title": "W2"} for n in range(5)] + [{"body": ""}, {"title": "W3"}]
+
+    def run(*line: str) -> str:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(map(json.dumps, rows)).encode())))
+        assert main([*line, "--quiet"]) == 0
+        return capsys.readouterr().out
+
+    shown = run("advise", str(tmp_path / "model"), "--texts", "-", "--field", "body", "--no-cache")
+    words = shlex.split(shown.rstrip().splitlines()[-1])
+    assert words[-6:] == ["--field", "body", "--id", "@line", "--max-rejects", "0.3"]
+    words[words.index("my-index")] = f"parquet:{tmp_path / 'index'}"
+    assert "5 documents" in run(*words[1:])
+
+
 def test_the_command_names_documents_by_lines_where_ids_do_not_tell_them_apart(tmp_path) -> None:
+    def fields(location) -> dict[str, str]:
+        return index_options(str(location), read_texts(location))
+
     corpus = tmp_path / "corpus.jsonl"
     for ids, options in (
         (["a", 2, "c"], {}),
@@ -153,12 +198,14 @@ def test_the_command_names_documents_by_lines_where_ids_do_not_tell_them_apart(t
         (["", "", 3], {"--id": "@line"}),
     ):
         corpus.write_text("".join(json.dumps({"id": name, "text": "W1."}) + "\n" for name in ids))
-        assert index_fields(str(corpus)) == options
+        assert fields(corpus) == options
+    corpus.write_text("".join(f'{{"id": {n}, "text": "{"W1" * (n > 1)}"}}\n' for n in range(10)))
+    assert fields(corpus) == {"--max-rejects": "0.3"}
     for name, rows in (("a", '{"id": 1, "text": "W1."}\n' * 3), ("b", '{"_id": 1, "text": "W2."}\n' * 3)):
         (tmp_path / f"{name}.jsonl").write_text(rows)
-    assert index_fields(str(tmp_path / "[ab].jsonl")) == {"--id": "@line"}
+    assert fields(tmp_path / "[ab].jsonl") == {"--id": "@line"}
     corpus.write_text('{"id": "W1."}\n{"id": "W2."}\n')  # a text is no id, too
-    assert index_fields(str(corpus)) == {"--field": "id", "--id": "@line"}
+    assert fields(corpus) == {"--field": "id", "--id": "@line"}
 
 
 def test_the_command_of_hybrid_search_builds_both_indexes() -> None:

@@ -68,6 +68,19 @@ def test_an_excerpt_of_a_long_text_is_a_near_duplicate() -> None:
     assert near_duplicates([long, " ".join(other.split()[200:300]), other]) == {2}
 
 
+def test_what_stands_in_many_documents_makes_none_of_them_a_near_duplicate() -> None:
+    notice = readers.documents(1, sentences=40, seed=77)[0]
+    for own, of_notice in ((300, 300), (900, 10_000)):  # short texts, and long ones
+        texts = [f"{text[:own]} {notice[:of_notice]}" for text in readers.documents(40)]
+        assert near_duplicates(texts) == set()
+        assert near_duplicates([notice, *texts]) == near_duplicates([*texts, notice]) == set()
+        assert near_duplicates([*texts, *texts[:9]]) == set(range(40, 49))
+    one, other = readers.documents(2)
+    assert near_duplicates([one] * 10 + [other] + [f"{one} W1 W2."] * 10) == {*range(1, 10), *range(11, 21)}
+    notes = [from_texts([one] * copies + readers.documents(6, seed=1)).notes for copies in (2, 6)]
+    assert ["more than a third of 12" in " ".join(of) for of in notes] == [False, True]
+
+
 def test_a_paragraph_is_no_heading_and_a_line_that_is_repeated_is_not_asked_for() -> None:
     paragraph = readers.documents(1, sentences=1, words=300)[0].rstrip(".")  # as in scripts without full stops
     assert len(from_texts([f"{paragraph}\n", *readers.documents(2)], sentences=3).queries) == 9
@@ -76,6 +89,31 @@ def test_a_paragraph_is_no_heading_and_a_line_that_is_repeated_is_not_asked_for(
     menu = "Home of W1 and W2\nProducts and Services\n"
     texts = [text.replace(". ", f".\n{menu}", 9) for text in readers.documents(5)]
     assert not any("Products" in query.text for query in from_texts(texts, left_out=0.0, sentences=90).queries)
+
+
+def test_no_piece_of_a_repeated_line_and_no_title_inside_a_text_is_asked_for(tmp_path) -> None:
+    notice = readers.documents(1, sentences=1, words=80)[0].replace("W", "N")
+    texts = [text.replace(".", "") for text in readers.documents(6)]
+    texts = [f"{text[: 1000 + 30 * n]}\n{notice}\n{text[1000 + 30 * n :]}" for n, text in enumerate(texts)]
+    queries = from_texts(texts, left_out=0.0, sentences=90).queries
+    assert len(queries) >= 18
+    assert not any(word.startswith("N") for query in queries for word in query.text.split())
+    title = "W5 W6 W7 W8 W9 W10 is the title"
+    row = {"title": title, "text": f"Home > here\n{title}\n{readers.documents(1)[0]}"}
+    (tmp_path / "corpus.jsonl").write_text(json.dumps(row))
+    asked = load_benchmark(f"texts:{tmp_path / 'corpus.jsonl'}", left_out=0.0, sentences=90).queries
+    assert not any("title" in query.text for query in asked)
+
+
+@pytest.mark.parametrize(("sentences", "words"), [(2, 45), (3, 30), (4, 45)])
+def test_texts_of_a_few_long_sentences_are_asked_for_parts_of_them(sentences, words) -> None:
+    texts = readers.documents(12, sentences=sentences, words=words)
+    benchmark = from_texts(texts, left_out=0.0, sentences=3)
+    assert benchmark.group_counts() == {"beginning": 12, "middle": 12, "end": 12}
+    for query in benchmark.queries:
+        assert len(query.text.split()) >= 6
+        assert query.text in texts[int(query.id.partition("#")[0])]
+        assert {"beginning": 0, "middle": 1, "end": 2}[query.groups[0]] == int(3 * query.position)
 
 
 def test_texts_may_come_in_any_order_of_labels() -> None:

@@ -53,7 +53,12 @@ def test_short_texts_are_left_alone_without_any_work(tmp_path) -> None:
         assert answer.calibration is None
         assert answer.answer.startswith("Leave it off: all texts are shorter than")
     with pytest.raises(TooShortError, match="stand-in queries need longer texts"):  # long enough to be calibrated
-        tuned(model, [" ".join(["W1"] * 100) + "." * 3 for _ in range(5)])
+        tuned(model, [" ".join(["W1 W2."] * 50)] * 5)
+
+
+def test_too_few_documents_are_told_how_to_be_more(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"use more documents \(--sample\), or another share or seed"):
+        tuned(readers.reader(tmp_path), readers.documents(5))
 
 
 def test_an_answer_is_saved_and_every_command_takes_it(tmp_path, monkeypatch, capsys) -> None:
@@ -71,10 +76,18 @@ def test_an_answer_is_saved_and_every_command_takes_it(tmp_path, monkeypatch, ca
     assert list((tmp_path / "out").glob("*.png")) == []
     saved = tmp_path / "out" / "tuning.json"
     found = json.loads(saved.read_text())["calibration"]
-    assert f"Use {found}: the best of 4 settings" in capsys.readouterr().out
-    assert f"Use {found}: the best of 4 settings" in write_report(tmp_path / "out", tmp_path / "report.html").read_text(
-        "utf-8"
-    )
+    shown, answer = capsys.readouterr().out, f"Use {found}: the best of 4 settings"
+    assert answer in shown
+    assert answer in write_report(tmp_path / "out", tmp_path / "report.html").read_text("utf-8")
+    own = tmp_path / "out" / f"{SETTINGS[1]}.json"  # with a name that a result had, but none
+    own.write_text('{"method": "mine"}')
+    with_short = [*line[:3], str(tmp_path / "short.jsonl"), *line[4:], "--output", str(tmp_path / "out"), "--quiet"]
+    (tmp_path / "short.jsonl").write_text('{"text": "W1 W2."}')
+    assert main(with_short) == 0
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left == {"tuning.json", "tuning.txt", "run.json", own.name}  # nothing of the former run
+    capsys.readouterr()
+    saved.write_text(json.dumps({"kind": "tuning", "calibration": found}))
     assert main(["inspect", folder, "--calibration", str(saved), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["calibration"] == found
     saved.write_text(json.dumps({"kind": "tuning", "calibration": None}))

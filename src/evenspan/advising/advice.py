@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from evenspan.auditing.parsing import parse
 from evenspan.calibration import Calibration
 from evenspan.encoding import Truncated
 from evenspan.evaluation.cache import write_whole
-from evenspan.evaluation.scores import EvaluationResult, file_name
+from evenspan.evaluation.scores import EvaluationResult, file_name, remove_results
 from evenspan.formatting import Cells, count, markdown_table, share, text_table
 
 KIND = "advice"  # what a file of advice says it is
@@ -149,6 +150,9 @@ class Advice:
         """Write `advice.json`, which `--calibration` takes, and the result of every row, for `evenspan report`."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError, ValueError, RecursionError):  # there is no former advice
+            former = Advice.from_dict(json.loads((target / "advice.json").read_text(encoding="utf-8")))
+            remove_results(target, [row.method for row in former.rows])
         for result in self.results:
             result.write(target / f"{file_name(result.method)}.json")
         (target / "advice.txt").write_text(f"{self}\n", encoding="utf-8")

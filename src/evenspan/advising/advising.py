@@ -12,10 +12,10 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from evenspan.advising.advice import Advice, AdviceRow
-from evenspan.advising.choosing import Limits, choice, marked, remarks
+from evenspan.advising.choosing import Limits, choice, marked, remarks, shortage
 from evenspan.advising.costs import ROUNDS, relative_costs
 from evenspan.advising.layouts import Layout, layouts
-from evenspan.advising.words import sentence_of
+from evenspan.advising.words import nothing_told, sentence_of
 from evenspan.calibration import Calibration
 from evenspan.encoding import Truncated, truncation
 from evenspan.errors import UnsupportedModelError, require_evaluation
@@ -85,7 +85,8 @@ def advise(
     with uncalibrated(model), TemporaryDirectory() if cache is None else nullcontext(cache) as folder:
         options = {**prompts, "batch_size": batch_size, "cache": folder, "seed": seed}
         measured = _measured(model, benchmark, calibration, resamples, progress, options)
-    return _advice(measured, limits, source, more, model=name, benchmark=benchmark.name, **asked)
+    too_few = shortage(benchmark)
+    return _advice(measured, limits, too_few, source, more, model=name, benchmark=benchmark.name, **asked)
 
 
 def prompt_options(query_prompt: str | None, document_prompt: str | None) -> dict[str, str]:
@@ -136,15 +137,17 @@ def _measured(
     return _Measured(tried, rows, tuple(results.values()), cut, (*common, *notes))
 
 
-def _advice(measured: _Measured, limits: Limits, source: str, more: dict[str, str], **known: Any) -> Advice:
-    """What to do, from what was found."""
-    rows = marked(measured.rows, measured.tried, limits)
-    chosen = choice(rows, limits)
+def _advice(
+    measured: _Measured, limits: Limits, too_few: str | None, source: str, more: dict[str, str], **known: Any
+) -> Advice:
+    """What to do, from what was found; from too few documents, whatever they say, to leave all as it is."""
+    rows = measured.rows if too_few else marked(measured.rows, measured.tried, limits)
+    chosen = 0 if too_few else choice(rows, limits)
     layout = measured.tried[chosen]
     return Advice(
         truncation=measured.cut,
         rows=tuple(rows),
-        sentence=sentence_of(rows, measured.tried, chosen, limits),
+        sentence=nothing_told(too_few) if too_few else sentence_of(rows, measured.tried, chosen, limits),
         calibration=layout.calibration,
         command=layout.command(known["model"], source, more),
         notes=measured.notes,

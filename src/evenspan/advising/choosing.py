@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 
 from evenspan.advising.advice import AdviceRow
 from evenspan.advising.layouts import Layout
-from evenspan.evaluation.comparing import compare
+from evenspan.evaluation.benchmark import Benchmark
+from evenspan.evaluation.comparing import SIGNIFICANT, compare
 from evenspan.evaluation.scores import EvaluationResult
+from evenspan.evaluation.statistics import holm
+from evenspan.evaluation.units import FEW
 from evenspan.formatting import count
 from evenspan.sweeps import Tuning
 from evenspan.sweeps.objectives import Aim
@@ -16,15 +19,22 @@ from evenspan.sweeps.objectives import Aim
 CLOSE = 0.01  # of HM: as good, for an index that is smaller
 NOISE = "not better than plain beyond noise"
 FLATTERED = "overestimated: the stand-ins are words of the documents"
+AS_GOOD = "better than plain by less than a point"
+LEFT_OFF = "left off, as for whole documents"
+FEWEST_DOCUMENTS = 20  # nDCG@10 finds everything among ten
 
 
-def against(plain: EvaluationResult, calibrated: EvaluationResult) -> str | None:
-    """What speaks against a calibration, as `tune` has it: it is not better beyond noise, or its losses are not acceptable."""
-    comparison = compare([plain, calibrated])
-    aim = Aim("balanced", calibrated.psi is not None)
-    gain = aim.gain(plain, calibrated, comparison)
-    better = gain.significant and gain.value > 0
-    return "; ".join(aim.losses(plain, calibrated, comparison)) or None if better else NOISE
+def shortage(benchmark: Benchmark) -> str | None:
+    """Why nothing can be told from a benchmark, if it has too few documents or queries; in words that begin a sentence."""
+    documents = max(len(collection.corpus) for collection in benchmark.collections)
+    counts = benchmark.group_counts()
+    rarest = min(counts, key=counts.__getitem__)
+    if documents >= FEWEST_DOCUMENTS and counts[rarest] >= FEW:
+        return None
+    return (
+        f"There are too few documents to tell anything: {documents} are searched, and {counts[rarest]} queries ask for the "
+        f"{rarest}; it takes at least {FEWEST_DOCUMENTS}, and {FEW} queries at each position."
+    )
 
 
 @dataclass(frozen=True)
@@ -96,13 +106,41 @@ def _smallest(rows: Sequence[AdviceRow], places: Sequence[int]) -> int:
 def remarks(
     layouts: Sequence[Layout], results: Mapping[str, EvaluationResult], tuned: Tuning | None, *, stand_ins: bool
 ) -> list[str | None]:
-    """What keeps each layout from being chosen; of whole documents it is what tuning said, if it was asked."""
+    """What keeps each layout from being chosen; of whole documents it is what tuning said, if it was asked.
+
+    Chunks are calibrated only where whole documents are: tuning confirms on other queries, and nothing does that for chunks.
+    """
+    reasons = [layout.cannot_build or (FLATTERED if layout.is_hybrid and stand_ins else None) for layout in layouts]
+    tested = []
+    for place, layout in enumerate(layouts):
+        if reasons[place] is not None or layout.plain is None:
+            continue
+        if tuned is not None and layout.chunk_tokens is None:
+            reasons[place] = None if tuned.calibration is not None else "; ".join(tuned.losses) or NOISE
+        elif tuned is not None and tuned.calibration is None:
+            reasons[place] = LEFT_OFF
+        else:
+            tested.append((place, layout.plain.name))
+    pairs = [(results[plain], results[layouts[place].method.name]) for place, plain in tested]
+    for (place, _), reason in zip(tested, against(pairs), strict=True):
+        reasons[place] = reason
+    return reasons
+
+
+def against(pairs: Sequence[tuple[EvaluationResult, EvaluationResult]]) -> list[str | None]:
+    """What speaks against each calibration, given as results without and with it: it is not better, or costs too much.
+
+    The tests are corrected for their number, as any of them may be passed by chance; and what is as good as plain, as an index
+    is that is smaller, stays plain: chunks weigh the same with and without, so that a gain of any size would be chosen.
+    """
+    aims = [Aim("balanced", calibrated.psi is not None) for _, calibrated in pairs]
+    comparisons = [compare(pair, corrected=True) for pair in pairs]  # of two: p-values for Holm to start from
+    gains = [aim.gain(*pair, compared) for aim, pair, compared in zip(aims, pairs, comparisons, strict=True)]
+    corrected = holm([float(gain.corrected_p_value or 0.0) for gain in gains])
     reasons: list[str | None] = []
-    for layout in layouts:
-        reason = layout.cannot_build or (FLATTERED if layout.is_hybrid and stand_ins else None)
-        if reason is None and layout.plain is not None:
-            reason = against(results[layout.plain.name], results[layout.method.name])
-            if tuned is not None and layout.chunk_tokens is None:
-                reason = None if tuned.calibration is not None else "; ".join(tuned.losses) or NOISE
-        reasons.append(reason)
+    for aim, pair, compared, gain, p_value in zip(aims, pairs, comparisons, gains, corrected, strict=True):
+        if p_value >= SIGNIFICANT or gain.value <= 0:
+            reasons.append(NOISE)
+        else:
+            reasons.append("; ".join(aim.losses(*pair, compared)) or (AS_GOOD if gain.value < CLOSE else None))
     return reasons

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evenspan.advising.advice import AdviceRow
-from evenspan.advising.choosing import NOISE, Limits
+from evenspan.advising.choosing import AS_GOOD, NOISE, Limits
 from evenspan.advising.layouts import Layout
 from evenspan.formatting import count
 
@@ -14,6 +14,11 @@ def sentence_of(rows: Sequence[AdviceRow], layouts: Sequence[Layout], chosen: in
     """What the plain model misses, what calibration does about it, and what to build."""
     parts = [_plain(rows[0]), _calibration(rows, layouts), _choice(rows[chosen], rows[0], limits)]
     return " ".join(part for part in parts if part)
+
+
+def nothing_told(shortage: str) -> str:
+    """The advice where too few documents are there to choose by."""
+    return f"{shortage} Until there are more, build whole documents and leave calibration off."
 
 
 def _plain(row: AdviceRow) -> str:
@@ -33,7 +38,8 @@ def _calibration(rows: Sequence[AdviceRow], layouts: Sequence[Layout]) -> str:
         return "Leave calibration off: it was not tried (see the notes)."
     row, change = rows[place], f"HM {100 * rows[0].harmonic_mean:.1f} → {100 * rows[place].harmonic_mean:.1f}"
     if row.remark is not None:
-        return f"Leave calibration off for whole documents: {'it is ' * (row.remark == NOISE)}{row.remark} ({change})."
+        reason = f"{'it is ' * (row.remark in (NOISE, AS_GOOD))}{row.remark}"
+        return f"Leave calibration off for whole documents: {reason} ({change})."
     return f"Whole documents calibrated with {layouts[place].calibration}: {change}."
 
 

@@ -40,18 +40,17 @@ def advise(
     arguments = encoding.arguments()
     from evenspan.advising.advising import advise as run
     from evenspan.advising.advising import prompt_options, short_texts
-    from evenspan.corpus.texts import index_fields
-    from evenspan.evaluation import load_benchmark
-    from evenspan.evaluation.benchmarks.texts import TooShortError
+    from evenspan.corpus.texts import index_options, read_texts
+    from evenspan.evaluation.benchmarks.texts import TooShortError, of_texts
 
-    drawn: dict[str, Any] = {"sample": sample, "seed": encoding.seed, "field": field, "format": source_format}
+    drawn = read_texts(texts, field, sample, encoding.seed, source_format)
     short: TooShortError | None = None
     try:
-        benchmark = load_benchmark(f"texts:{texts}", **drawn)
+        benchmark = of_texts(drawn, texts, sample, encoding.seed, field)
     except TooShortError as error:
         short = error
     command = {} if source_format is None else {"--format": source_format}
-    command |= index_fields(texts, field, source_format)
+    command |= index_options(texts, drawn, field, source_format)
     command |= prompt_options(encoding.query_prompt, encoding.document_prompt)
     if short is not None:
         loaded, prompt = load_model(model, encoding.device), encoding.document_prompt

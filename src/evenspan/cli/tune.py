@@ -44,6 +44,7 @@ def tune(
     from evenspan.models.calibrating import calibrate
     from evenspan.sweeps import LeftOff, left_off
     from evenspan.sweeps import tune as run
+    from evenspan.sweeps.sweep_result import remove_sweep
 
     try:
         arguments = settings.prepare(data, encoding, display)
@@ -63,7 +64,9 @@ def tune(
         with made(settings.output):
             tuning.write(settings.output / "tuning.json")
             (settings.output / "tuning.txt").write_text(f"{tuning}\n", encoding="utf-8")
-            if not isinstance(tuning, LeftOff):
+            if isinstance(tuning, LeftOff):
+                remove_sweep(settings.output)
+            else:
                 drawn = find_spec("matplotlib") is not None
                 tuning.sweep.write(settings.output, figures=drawn)
                 if not drawn and tuning.sweep.plain.psi is not None:  # else there would be none anyway

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from evenspan.corpus.documents import LINE_ID, BadRowError, Row, RowRules, kind_of
-from evenspan.corpus.sources import Source
+from evenspan.corpus.sources import STDIN, Source
 
 _NAMES = ("_id", "id", "name", "title")
 _AHEAD = 100  # rows that are looked at to find the field of the text
-_WITH_ID = 0.9  # of the rows, for `evenspan index` to go on
+_MAX_REJECTS = 0.1  # of the rows, for `evenspan index` to go on unless it is told otherwise
 
 
 @dataclass
@@ -26,6 +26,7 @@ class Texts:
     titles: list[str] = field(default_factory=list)  # empty where there is none
     available: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
+    first: list[Row] = field(default_factory=list)  # good and bad, to see which fields there are
 
     def only(self, places: Iterable[int]) -> Texts:
         """Some of the documents, by their places, in their order."""
@@ -84,7 +85,7 @@ def read_texts(
     for name, rows in source.parts():
         parts += 1
         try:
-            for row, text in _texts(name, rows, column, drawn.left_out):
+            for row, text in _texts(name, rows, column, drawn):
                 drawn.available += 1
                 called = _name(row, Path(name).name if single else name)
                 document = (drawn.available, called, text, str((row.fields or {}).get("title") or ""))
@@ -106,22 +107,30 @@ def read_texts(
     return drawn
 
 
-def index_fields(location: str, column: str | None = None, source_format: str | None = None) -> dict[str, str]:
+def index_options(
+    location: str, read: Texts, column: str | None = None, source_format: str | None = None
+) -> dict[str, str]:
     """The options that `evenspan index` needs to read the same documents: it takes no other field than `text` unasked.
 
-    Where more of the first rows than it skips have no id of their own, documents are called by their lines.
+    Where more of the first rows than it skips have no id of their own, documents are called by their lines. Where it would
+    stop at as many bad rows as there are, it is allowed more.
     """
-    if location == "-":
-        return {} if column is None else {"--field": column}  # it was read to its end
-    rows = list(itertools.islice(Source(location, source_format, text_field=column or "text").read(), _AHEAD))
+    rows = read.first
+    if location != STDIN:  # of files it reads other fields, too
+        rows = list(itertools.islice(Source(location, source_format, text_field=column or "text").read(), _AHEAD))
     keys = _keys(rows)
     chosen = _text_field(keys, column)
     options = {} if chosen == "text" else {"--field": chosen}
     named = "id" if "id" in keys else "_id"
     ids = [row.fields.get(named) for row in rows if row.fields is not None]
     own = {str(value) for value in ids if isinstance(value, (str, int)) and str(value)}
-    usable = chosen != named and len(own) >= _WITH_ID * len(ids)
-    return options if usable else {**options, "--id": LINE_ID}
+    usable = chosen != named and len(own) >= (1 - _MAX_REJECTS) * len(ids)
+    good = read.available / (read.available + sum(read.left_out.values()))
+    if usable and ids:
+        good *= len(own) / len(ids)  # at worst other rows have no id than are bad
+    options |= {} if usable else {"--id": LINE_ID}
+    tenths = int(round(10 * (1 - good), 6)) + 1  # with some to spare, as there may be more of them in front
+    return options | ({"--max-rejects": f"{min(10, tenths) / 10:g}"} if 1 - good > _MAX_REJECTS else {})
 
 
 def _keys(rows: Iterable[Row]) -> dict[str, None]:
@@ -133,10 +142,11 @@ def _text_field(keys: dict[str, None], column: str | None) -> str:
     return next(iter(keys)) if alone else column or "text"
 
 
-def _texts(name: str, rows: Iterable[Row], column: str | None, left_out: Counter[str]) -> Iterator[tuple[Row, str]]:
+def _texts(name: str, rows: Iterable[Row], column: str | None, drawn: Texts) -> Iterator[tuple[Row, str]]:
     """Each row that is a document, and its text; the others are counted."""
     rows = iter(rows)
     ahead = list(itertools.islice(rows, _AHEAD))
+    drawn.first += ahead[: _AHEAD - len(drawn.first)]
     keys = _keys(ahead)
     chosen = _text_field(keys, column)
     if keys and chosen not in keys:
@@ -147,7 +157,7 @@ def _texts(name: str, rows: Iterable[Row], column: str | None, left_out: Counter
         try:
             yield row, rules.document(row).text
         except BadRowError as error:
-            left_out[kind_of(str(error))] += 1
+            drawn.left_out[kind_of(str(error))] += 1
 
 
 def _name(row: Row, file: str) -> str:

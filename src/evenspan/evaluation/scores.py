@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,6 +143,15 @@ def current_name(method: str) -> str:
 def file_name(method: str) -> str:
     """A method's name as the name of a file."""
     return re.sub(r"[^\w.,=+-]", "_", method)
+
+
+def remove_results(folder: Path, methods: Iterable[str]) -> None:
+    """Remove the results of some methods: what a former run has left must not stand beside what this one finds."""
+    for method in methods:
+        path = folder / f"{file_name(method)}.json"
+        with suppress(OSError, ValueError, TypeError, LookupError, RecursionError):  # then it is no result
+            if json.loads(path.read_text(encoding="utf-8"))["method"] == method:
+                path.unlink()
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:

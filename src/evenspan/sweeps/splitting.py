@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 
 from evenspan.evaluation.benchmark import Benchmark
+from evenspan.evaluation.benchmarks.texts import is_made_of_texts
 from evenspan.evaluation.units import FEW, QueryKey, document_units
 
 
@@ -29,8 +30,9 @@ def split(benchmark: Benchmark, share: float, seed: int) -> set[QueryKey]:
     for group in sorted({*inside, *outside}):
         fewest = min(inside[group], outside[group])
         if fewest < FEW:
+            larger = "more documents (--sample)" if is_made_of_texts(benchmark.options) else "a larger benchmark"
             raise ValueError(
                 f"Only {fewest} queries of {group!r} are on one side of the split, and at least {FEW} are needed: "
-                f"use a larger benchmark, or another share or seed."
+                f"use {larger}, or another share or seed."
             )
     return part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +13,13 @@ from evenspan.calibration import Calibration
 from evenspan.drawing.figure import save
 from evenspan.errors import require_extra
 from evenspan.evaluation.comparing import Comparison, compare
-from evenspan.evaluation.scores import EvaluationResult, file_name
+from evenspan.evaluation.scores import EvaluationResult, file_name, remove_results
 from evenspan.sweeps.figures import PARTS, parts_of, strengths_figure, trade_off_figure
 
 if TYPE_CHECKING:
     import pandas
 
-
+_FIGURES = ("trade_off", "strengths")
 DETACHED = " (detached)"  # behind a calibration's string, in the name of a method that approximates it
 
 
@@ -79,13 +80,26 @@ class SweepResult:
             require_extra("report", "The figures of a sweep", "matplotlib")
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
+        remove_sweep(target)
         for result in self._all():
             result.write(target / f"{file_name(result.method)}.json")
         self.to_frame().to_csv(target / "sweep.csv", index=False)
         (target / "sweep.md").write_text(self.comparison.to_markdown() + "\n", encoding="utf-8")
         if drawn:
-            save(trade_off_figure(self, "trade_off"), target)
-            save(strengths_figure(self, "strengths"), target)
+            for draw, key in zip((trade_off_figure, strengths_figure), _FIGURES, strict=True):
+                save(draw(self, key), target)
 
     def _all(self) -> list[EvaluationResult]:
         return [self.plain, *self.results.values(), *([self.rechecked] if self.rechecked else [])]
+
+
+def remove_sweep(folder: Path) -> None:
+    """Remove what a former sweep has written to a folder, by its table."""
+    table = folder / "sweep.csv"
+    if not table.is_file():
+        return
+    with table.open(encoding="utf-8", newline="") as file:
+        methods = [row.get("method") or "" for row in csv.DictReader(file)]
+    remove_results(folder, [*methods, *(method.removesuffix(DETACHED) for method in methods)])
+    for name in ("sweep.csv", "sweep.md", *(f"{key}.{kind}" for key in _FIGURES for kind in ("svg", "png", "csv"))):
+        (folder / name).unlink(missing_ok=True)

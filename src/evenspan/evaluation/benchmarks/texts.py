@@ -49,6 +49,13 @@ def load_texts(
         left_out: the share of the words of a sentence (in scripts without spaces: of its characters) that is left out.
     """
     drawn = read_texts(location, field, _at_least_one("sample", sample), seed, format)
+    return of_texts(drawn, location, sample, seed, field, sentences, left_out)
+
+
+def of_texts(
+    drawn: Texts, location: str, sample: int, seed: int, field: str | None, sentences: int = 9, left_out: float = 0.5
+) -> Benchmark:
+    """The same out of texts that were read already: standard input is there only once."""
     options = {"location": str(location), "field": field, "sample": sample, "found": drawn.available}
     name = Path(location).name.partition(".")[0].strip("*?-") or "texts"  # not of a pattern or of standard input
     return _benchmark(drawn, name, seed, sentences, left_out, options)
@@ -108,7 +115,11 @@ def _benchmark(
     known = {"source": SOURCE, **options, **made}
     notes = [_remark(len(drawn), of, len(corpus), left_out)]
     if apart:
-        notes.append(f"near-duplicates left out, so that each query has one right document: {len(apart):,}")
+        many = f" (more than a third of {len(texts.texts):,}: the others may not represent all)"
+        notes.append(
+            f"near-duplicates left out, so that each query has one right document: {len(apart):,}"
+            + many * (len(apart) > len(texts.texts) / 3)
+        )
     notes += [texts.in_words()[:-1]] * bool(texts.left_out)
     title = f"{name} (stand-in queries)"
     return Benchmark(

@@ -24,7 +24,7 @@ def advice_figures(advice: Advice, key: str) -> list[Figure]:
     figure = Figure(
         f"{key}-sizes",
         "What quality costs",
-        f"{'; '.join(points)}. {'; '.join(marked)}.",
+        " ".join(f"{'; '.join(part)}." for part in (points, marked) if part),
         "HM of nDCG@10 over positions, by bytes per document in the index, on a logarithmic scale. Up and left is better. "
         "Rings: rows with a mark in the table. Hybrid search is overestimated where sentences stand in for questions.",
         (Panel("", partial(_draw, rows=advice.rows), 3.8),),
