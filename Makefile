@@ -69,7 +69,7 @@ format: $(INSTALLED)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(INSTALLED)  ## the bias with and without calibration, in about a minute
+demo: $(INSTALLED)  ## nDCG@10 with and without calibration, in about a minute
 	$(BIN)/evenspan demo
 
 benchmark: $(INSTALLED)  ## the time of calibration, search and scoring on this machine

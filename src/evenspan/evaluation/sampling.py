@@ -15,6 +15,7 @@ Values = NDArray[np.float64]
 TAIL = 0.025
 NORMAL = 1.959963984540054  # standard errors of a normal distribution that leave so much on each side
 _BATCH = 100  # resamples at a time
+_FEWEST = 1.1  # effective units: a single one has no degrees of freedom
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,19 @@ class Sample:
 
         if self.counts.sum() == len(self.counts):
             return NORMAL
-        smallest = min(len(members) for members in self.strata)
+        smallest = min(self._effective)
         return float(np.sqrt(smallest / (smallest - 1)) * stats.t.isf(TAIL, self.freedom))
 
     @property
-    def freedom(self) -> int:
-        """Degrees of freedom: units, less one for each set of them that is drawn by itself."""
-        return sum(len(members) - 1 for members in self.strata)
+    def freedom(self) -> float:
+        """Degrees of freedom: effective units, less one for each set of them that is drawn by itself."""
+        return sum(units - 1 for units in self._effective)
+
+    @property
+    def _effective(self) -> list[float]:
+        """How many units of one size tell as much (Kish), of each set that is drawn by itself: all of them, if all are alike."""
+        sizes = [self.counts[members].sum(axis=1) for members in self.strata]
+        return [max(float(of.sum() ** 2 / np.square(of).sum()), _FEWEST) for of in sizes]
 
 
 def codes_of(keys: Sequence[Hashable]) -> tuple[list[Any], NDArray[np.int64]]:

@@ -163,8 +163,8 @@ def paired_p_value(sample: Sample) -> float | None:
     error = np.sqrt((count - 1) / count * np.square(apart - apart.mean()).sum()) if count > 1 else 0.0
     if error <= 1e-15:
         return None  # one unit, or the same difference every time: a t-test says nothing
-    (own, other), freedom = sample.means[0], count - 1
-    return float(2 * stats.t.sf(abs(own - other) / error, freedom))
+    own, other = sample.means[0]
+    return float(2 * stats.t.sf(abs(own - other) / error, sample.freedom))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
