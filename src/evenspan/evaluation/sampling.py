@@ -104,7 +104,7 @@ class Sample:
 
     @property
     def _effective(self) -> list[float]:
-        """How many units of one size tell as much (Kish), of each set that is drawn by itself: all of them, if all are alike."""
+        """How many units of one size tell as much (Kish), of each set that is drawn by itself: all, if they are alike."""
         sizes = [self.counts[members].sum(axis=1) for members in self.strata]
         return [max(float(of.sum() ** 2 / np.square(of).sum()), _FEWEST) for of in sizes]
 
