@@ -26,12 +26,12 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from evenspan.evaluation.measures import harmonic_mean, lowest, position_sensitivity
+from evenspan.evaluation.measures import harmonic_mean, position_sensitivity
 from evenspan.evaluation.sampling import Sample
 from evenspan.evaluation.scoring import overall_mean
 from evenspan.evaluation.statistics import Bootstrap, holm, paired_p_value
 
-STATISTICS = {"harmonic_mean": harmonic_mean, "psi": position_sensitivity, "worst": lowest}
+STATISTICS = {"harmonic_mean": harmonic_mean, "psi": position_sensitivity}
 SETTINGS = 24  # of a tuning or a sweep
 OF_DOCUMENT, OF_QUERY, OF_METHOD = 1.0, 1.0, 0.35  # standard deviations; of a method on documents, and on queries
 KINDS = ("same", "level", "halved", "evened")

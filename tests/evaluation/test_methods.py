@@ -129,7 +129,7 @@ def test_chunks_overlap_and_end_with_sentences(cls_model) -> None:
     for piece in pieces:
         assert 0 < len(token_places(cls_model.tokenizer, [piece])[0]) <= 12
     assert pieces[0].rstrip()[-1] in ".!?"
-    short = " ".join(f"w{number} w{number + 1}!" for number in range(20))
+    short = " ".join(f"W{number} w{number + 1}!" for number in range(20))
     for method, text in ((ChunksMax(10, overlap=4), SENTENCES), (ChunksMax(12, overlap=6, cut="sentences"), short)):
         count, parts = len(token_places(cls_model.tokenizer, [text])[0]), method.chunks(cls_model, text)
         sizes = [len(token_places(cls_model.tokenizer, [part])[0]) for part in parts]

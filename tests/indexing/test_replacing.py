@@ -159,7 +159,7 @@ def test_a_run_that_has_lost_its_lock_commits_nothing_more(index, store, monkeyp
         index(others(20))
         followed.set()
 
-    with pytest.raises(RuntimeError, match="Another run has begun to write"):
+    with pytest.raises(RuntimeError, match="Another run has started writing"):
         index(until(rows(60), 40, follow))
     found = content(**store)
     assert {f"n{number}" for number in range(20)} <= set(found)
@@ -178,7 +178,7 @@ def test_a_run_that_has_lost_its_lock_replaces_nothing(index, store, monkeypatch
         index(rows(30))
         followed.set()
 
-    with pytest.raises(RuntimeError, match="Another run has begun to write"):
+    with pytest.raises(RuntimeError, match="Another run has started writing"):
         index(until(others(60), 50, follow), OTHER, replace=True)
     assert set(content(**store)) == {f"d{number}" for number in range(30)}
 
@@ -197,7 +197,7 @@ def test_a_file_that_whoever_followed_has_removed(index, store, monkeypatch) -> 
             index(others(20), OTHER, replace=True)
 
         patch.setattr(pyarrow.parquet, "write_table", disturbed)
-        with pytest.raises(RuntimeError, match="Another run has begun to write"):
+        with pytest.raises(RuntimeError, match="Another run has started writing"):
             index(rows(20), replace=True)
     assert set(content(**store)) == {f"n{number}" for number in range(20)}
 
@@ -262,7 +262,7 @@ def test_a_writer_of_a_run_that_was_followed_writes_nothing(index, store) -> Non
     writer, number = opened.writer(), opened.reserve()
     opened.close()
     index(rows(21))
-    with pytest.raises(RuntimeError, match="Another run has begun to write"):
+    with pytest.raises(RuntimeError, match="Another run has started writing"):
         writer.write(number, shard_of(5)[0])
     assert len(content(**store)) == 21
 

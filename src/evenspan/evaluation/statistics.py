@@ -103,14 +103,17 @@ class Bootstrap:
     def _lowest_difference(self) -> Interval:
         """Of the lowest part of the first side minus that of the second: the range over the parts that may be the lowest ones.
 
-        The lowest of one side is no higher than the part that is the lowest of the other: that part's difference bounds it.
+        The lowest of one side is no higher than the part that is the lowest of the other: that part's difference bounds it, and
+        so does what the lowest of a side is at most.
         """
         means, drawn = self.sample.means, self.means[..., np.isfinite(self.means).all(axis=(0, 1))]
         errors = drawn.std(axis=-1, ddof=1)  # (parts, sides)
         reach = self._together(drawn - means[..., None], errors) * errors
-        may_be = means - reach <= (means + reach).min(axis=0)
+        most = (means + reach).min(axis=0)  # (sides,)
+        may_be, least = means - reach <= most, means - self.sample.reach * errors
         apart, own = means[:, 0] - means[:, 1], (drawn[:, 0] - drawn[:, 1]).std(axis=-1, ddof=1) * self.sample.reach
-        return float((apart - own)[may_be[:, 0]].min()), float((apart + own)[may_be[:, 1]].max())
+        low = np.maximum(apart - own, least[:, 0] - most[1])[may_be[:, 0]]
+        return float(low.min()), float(np.minimum(apart + own, most[0] - least[:, 1])[may_be[:, 1]].max())
 
     def _possible(self) -> tuple[Values, Values, Values]:
         """The least that the mean of each part may be, the mean, and the most.  # (parts, sides) each

@@ -91,7 +91,7 @@ def check_run(connection: psycopg.Connection[Any], table: str, token: int) -> No
     """Refuse to commit for a run that another has followed; whoever wants to follow waits for the transaction."""
     of_run = sql.SQL("SELECT rows FROM {shards} WHERE number = %s FOR SHARE").format(**tables(table))
     if connection.execute(of_run, (RUN,)).fetchall() != [(token,)]:
-        raise TakenOverError(f"Another run has begun to write to the table {table}: this one ends here.")
+        raise TakenOverError(f"Another run has started writing to the table {table}: this one stops.")
 
 
 def tables(table: str) -> dict[str, sql.Composable]:
